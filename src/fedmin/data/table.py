@@ -1,0 +1,272 @@
+"""A table: one data set, rows by features, checked before anybody works with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from fedmin.data.checks import as_labels, as_matrix, as_targets, check_columns, check_ids
+
+__all__ = ["Table"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Table:
+    """A data set: features `x`, answers `y`, and where they came from.
+
+    Wrong shapes, NaN or Inf, labels out of range and mismatched ids are errors here, before any
+    work. Images are flat rows in height x width x channel order with `image_shape` beside them.
+
+    Args:
+        name: what the set is called.
+        x: features [n, d], dense or SciPy sparse; kept as float32 (CSR when sparse).
+        y: labels 0..classes-1 (kept as int32), real targets when `classes` is None (float32),
+            or None.
+        classes: number of labels, None for regression.
+        test: rows held out for testing, with the same features and classes.
+        feature_names: one name a column.
+        ids: one natural id a row (a speaker, a customer).
+        image_shape: (height, width, channels) when a row is an image.
+        columns: who owns which columns, party name -> column indices, for vertical data.
+        meta: source, license, citation and the like.
+
+    >>> import numpy as np
+    >>> from fedmin.data import Table
+    >>> table = Table("toy", np.eye(3), [0, 1, 1], classes=2)
+    >>> table
+    Table('toy', 3 rows x 3 features, 2 classes)
+    >>> Table("toy", np.eye(3), [0, 1, 2], classes=2)
+    Traceback (most recent call last):
+        ...
+    ValueError: toy: label 2 in row 2 is out of range; labels must be 0..1 (classes=2)
+    """
+
+    name: str
+    x: Any
+    y: Any = None
+    classes: int | None = None
+    test: Table | None = None
+    feature_names: tuple[str, ...] | None = None
+    ids: np.ndarray | None = None
+    image_shape: tuple[int, int, int] | None = None
+    columns: Mapping[str, np.ndarray] | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        put = lambda key, value: object.__setattr__(self, key, value)
+        put("x", as_matrix(self.name, self.x))
+        n, d = self.x.shape
+        if self.y is not None:
+            if self.classes is None:
+                put("y", as_targets(self.name, self.y, n))
+            else:
+                put("y", as_labels(self.name, self.y, n, self.classes))
+        if self.feature_names is not None:
+            put("feature_names", tuple(str(name) for name in self.feature_names))
+            if len(self.feature_names) != d:
+                raise ValueError(
+                    f"{self.name}: {len(self.feature_names)} feature names for {d} columns"
+                )
+        if self.ids is not None:
+            put("ids", check_ids(self.name, self.ids, n))
+        if self.image_shape is not None:
+            put("image_shape", tuple(int(size) for size in self.image_shape))
+            if len(self.image_shape) != 3 or int(np.prod(self.image_shape)) != d:
+                raise ValueError(
+                    f"{self.name}: image_shape {self.image_shape} does not hold {d} features; "
+                    "give (height, width, channels) with that product"
+                )
+        if self.columns is not None:
+            put("columns", check_columns(self.name, self.columns, d))
+        if self.test is not None:
+            self._check_test()
+
+    def _check_test(self) -> None:
+        if self.test.features != self.features:
+            raise ValueError(
+                f"{self.name}: the test rows have {self.test.features} features, "
+                f"the training rows {self.features}"
+            )
+        if self.test.classes != self.classes:
+            raise ValueError(
+                f"{self.name}: the test rows have classes={self.test.classes}, "
+                f"the training rows classes={self.classes}"
+            )
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.x.shape[0]
+
+    @property
+    def features(self) -> int:
+        """Number of columns."""
+        return self.x.shape[1]
+
+    @property
+    def sparse(self) -> bool:
+        """True when `x` is a SciPy CSR matrix."""
+        return sp.issparse(self.x)
+
+    @property
+    def images(self) -> np.ndarray:
+        """The rows as images [n, height, width, channels] (a view)."""
+        if self.image_shape is None:
+            raise ValueError(f"{self.name}: rows are not images (image_shape is None)")
+        return self.x.reshape(self.rows, *self.image_shape)
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __repr__(self) -> str:
+        parts = [f"{self.rows} rows x {self.features} features"]
+        if self.sparse:
+            parts.append(f"sparse, {self.x.nnz / max(self.rows, 1):.4g} non-zeros a row")
+        if self.image_shape is not None:
+            parts.append("images " + "x".join(str(size) for size in self.image_shape))
+        if self.y is None:
+            parts.append("no labels")
+        else:
+            parts.append("regression" if self.classes is None else f"{self.classes} classes")
+        if self.columns is not None:
+            parts.append(f"columns of {', '.join(self.columns)}")
+        if self.test is not None:
+            parts.append(f"test {self.test.rows} rows")
+        return f"Table({self.name!r}, {', '.join(parts)})"
+
+    def subset(self, indices) -> Table:
+        """The given rows, in the given order; the test rows stay as they are.
+
+        >>> from fedmin.data import load
+        >>> load("wine").subset([0, 1, 2]).rows
+        3
+        """
+        indices = np.asarray(indices)
+        if indices.dtype == bool:
+            if indices.shape != (self.rows,):
+                raise ValueError(f"{self.name}: mask of shape {indices.shape}, not {(self.rows,)}")
+            indices = np.flatnonzero(indices)
+        if indices.size == 0:
+            indices = indices.astype(np.int64)
+        if indices.size and (indices.min() < -self.rows or indices.max() >= self.rows):
+            raise ValueError(f"{self.name}: row index out of range; there are {self.rows} rows")
+        return replace(
+            self,
+            x=self.x[indices],
+            y=None if self.y is None else self.y[indices],
+            ids=None if self.ids is None else self.ids[indices],
+        )
+
+    def merged(self) -> Table:
+        """Training and test rows in one table without test rows.
+
+        >>> from fedmin.data import load
+        >>> load("wine").merged().rows
+        178
+        """
+        if self.test is None:
+            return self
+        stack = sp.vstack if self.sparse else np.concatenate
+        both = lambda a, b: None if a is None or b is None else np.concatenate([a, b])
+        return replace(
+            self,
+            x=stack([self.x, self.test.x]),
+            y=both(self.y, self.test.y),
+            ids=both(self.ids, self.test.ids),
+            test=None,
+        )
+
+    def binary(self, positive) -> Table:
+        """Two classes: 1 where the label is `positive` (one label or several), else 0.
+
+        >>> from fedmin.data import load
+        >>> load("digits").binary(positive=[1, 3, 5, 7, 9]).classes
+        2
+        """
+        if self.classes is None or self.y is None:
+            raise ValueError(
+                f"{self.name}: binary() needs class labels; this is not classification"
+            )
+        chosen = np.atleast_1d(np.asarray(positive))
+        if chosen.size == 0 or chosen.min() < 0 or chosen.max() >= self.classes:
+            raise ValueError(
+                f"{self.name}: positive={positive!r}, but labels are 0..{self.classes - 1}"
+            )
+        test = None if self.test is None else self.test.binary(positive)
+        return replace(self, y=np.isin(self.y, chosen).astype(np.int32), classes=2, test=test)
+
+    def standardized(self) -> Table:
+        """Columns to mean 0 and standard deviation 1, measured on the training rows.
+
+        Sparse data are only scaled (by the standard deviation), never shifted: a shift would make
+        them dense. Constant columns are left alone.
+
+        >>> from fedmin.data import load
+        >>> abs(float(load("wine").standardized().x.mean())) < 1e-6
+        True
+        """
+        mean, std = _moments(self.x)
+        return self._affine(None if self.sparse else mean, _nonzero(std))
+
+    def scaled(self, how: str = "max") -> Table:
+        """Columns or rows to a common size, measured on the training rows.
+
+        "max" divides every column by its largest magnitude, so entries lie in [-1, 1];
+        "minmax" maps every column to [0, 1] (dense data only);
+        "rows" gives every row Euclidean length 1.
+
+        >>> from fedmin.data import load
+        >>> float(load("wine").scaled("max").x.max())
+        1.0
+        """
+        if how == "max":
+            return self._affine(None, _nonzero(_column_max(self.x)))
+        if how == "minmax":
+            if self.sparse:
+                raise ValueError(f"{self.name}: scaled('minmax') would make it dense; use 'max'")
+            low, high = self.x.min(axis=0), self.x.max(axis=0)
+            return self._affine(low, _nonzero(high - low))
+        if how == "rows":
+            test = None if self.test is None else self.test.scaled("rows")
+            return replace(self, x=_unit_rows(self.x), test=test)
+        raise ValueError(f"{self.name}: scaled({how!r}); it takes 'max', 'minmax' or 'rows'")
+
+    def _affine(self, shift, scale) -> Table:
+        test = None if self.test is None else self.test._affine(shift, scale)
+        if self.sparse:
+            x = (self.x @ sp.diags_array(1.0 / scale)).tocsr()
+        else:
+            x = (self.x - (0.0 if shift is None else shift)) / scale
+        return replace(self, x=x, test=test)
+
+
+def _moments(x) -> tuple[np.ndarray, np.ndarray]:
+    # float64 sums: in float32 the variance of a large column loses most of its digits
+    if sp.issparse(x):
+        mean = np.asarray(x.mean(axis=0, dtype=np.float64)).ravel()
+        square = x.astype(np.float64)
+        square.data **= 2
+        second = np.asarray(square.mean(axis=0)).ravel()
+        return mean, np.sqrt(np.maximum(second - mean**2, 0.0))
+    return x.mean(axis=0, dtype=np.float64), x.std(axis=0, dtype=np.float64)
+
+
+def _column_max(x) -> np.ndarray:
+    if sp.issparse(x):
+        return np.asarray(abs(x).max(axis=0).todense()).ravel()
+    return np.abs(x).max(axis=0)
+
+
+def _unit_rows(x):
+    if sp.issparse(x):
+        length = np.sqrt(np.asarray(x.multiply(x).sum(axis=1), dtype=np.float64).ravel())
+        return (sp.diags_array(1.0 / _nonzero(length)) @ x).tocsr()
+    return x / _nonzero(np.linalg.norm(x, axis=1, keepdims=True))
+
+
+def _nonzero(scale: np.ndarray) -> np.ndarray:
+    return np.where(scale > 0, scale, 1.0)
