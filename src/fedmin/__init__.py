@@ -1,0 +1,59 @@
+"""fedmin: minimize a function of data that may not leave its owners."""
+
+from fedmin import devices as _devices
+
+_devices.spread()
+
+from fedmin import data
+from fedmin.channel import Channel
+from fedmin.channels import Plain, TopK
+from fedmin.domain import Domain, Free
+from fedmin.engines.loopback import ClientError, Loopback
+from fedmin.engines.simulator import Simulator
+from fedmin.federation import Federation, rows
+from fedmin.ledger import Ledger
+from fedmin.local import (
+    Batches,
+    Blocks,
+    Full,
+    Shuffled,
+    WithoutReplacement,
+    WithReplacement,
+)
+from fedmin.matrix import Dense, Matrix, SparseRows, matrix
+from fedmin.method import Aggregate, Exchange, Method, Now
+from fedmin.methods import (
+    Adagrad,
+    Adam,
+    FedAvg,
+    FedOpt,
+    FedProx,
+    FedSGD,
+    Scaffold,
+    Yogi,
+)
+from fedmin.metrics import GradientNorm, Measure, Metric, Objective, Scores, Stop
+from fedmin.minimize import minimize, sweep
+from fedmin.participation import (
+    Bernoulli,
+    Cyclic,
+    Everyone,
+    Participation,
+    Uniform,
+)
+from fedmin.payload import Payload, Sparse
+from fedmin.problem import Problem
+from fedmin.problems import (
+    CNN,
+    MLP,
+    LeastSquares,
+    LeNet,
+    Logistic,
+    Softmax,
+    from_loss,
+)
+from fedmin.result import Result
+from fedmin.rows import Rows, Shard
+from fedmin.schedule import Power
+
+__version__ = "0.1.0"

@@ -1,0 +1,12 @@
+"""Plain: every reply travels as it is."""
+
+from fedmin.channel import Channel
+
+
+class Plain(Channel):
+    """Replies as they are: exact, and as large as the model.
+
+    >>> import fedmin
+    >>> fedmin.Plain()
+    Plain()
+    """

@@ -1,0 +1,63 @@
+"""What an engine writes down while it runs, and what becomes of it in the end."""
+
+from typing import Any
+
+import numpy as np
+
+from fedmin.engines.rounds import AGGREGATE, Run
+from fedmin.ledger import Ledger
+from fedmin.result import Result
+
+
+class History:
+    """Recorded rows so far; with the ledger they make the columns of the result."""
+
+    def __init__(self, columns: tuple[str, ...], start: np.ndarray):
+        self.columns = columns
+        self.rounds, self.seconds, self.values = [0], [0.0], [np.asarray(start)]
+
+    def add(self, round: int, seconds: float, values: np.ndarray) -> None:
+        """Enter what was measured after so many rounds."""
+        self.rounds.append(int(round))
+        self.seconds.append(float(seconds))
+        self.values.append(np.asarray(values))
+
+    def last(self, column: str) -> float | None:
+        """The latest value of a column, if it is recorded."""
+        return (
+            float(self.values[-1][self.columns.index(column)]) if column in self.columns else None
+        )
+
+    def table(self, ledger: Ledger) -> dict[str, np.ndarray]:
+        """The history as columns of equal length."""
+        at = np.array(self.rounds)
+        values = np.stack(self.values)
+        return {
+            "round": at,
+            "seconds": np.array(self.seconds),
+            "bytes_down": ledger.cumulative("down")[at],
+            "bytes_up": ledger.cumulative("up")[at],
+            **{name: values[:, j] for j, name in enumerate(self.columns)},
+        }
+
+
+def fault_reason(round: int, client: int, names: tuple[str, ...]) -> str:
+    """Who sent what is not a number, in words."""
+    if client == AGGREGATE:
+        return f"round {round}: the sum of the replies or the objective is not finite"
+    return f"round {round}: client {names[client]} sent a reply that is not finite"
+
+
+def result_of(run: Run, history: History, ledger: Ledger, state: Any, **rest: Any) -> Result:
+    """The result of a run that ended in this state."""
+    return Result(
+        solution=np.asarray(run.method.solution(state.server)),
+        history=history.table(ledger),
+        ledger=ledger,
+        server=state.server,
+        clients=state.clients,
+        memory=state.memory,
+        problem=run.problem,
+        method=run.method,
+        **rest,
+    )

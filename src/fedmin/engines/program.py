@@ -1,0 +1,247 @@
+"""The simulator's compiled programs: many rounds in one loop, clients spread over the devices.
+
+devices     each holds the rows and states of its own clients and loops over those that take
+            part; one sum a round joins them. A CPU has one device a core (fedmin.devices).
+chunk       how many clients a device computes at a time: 1 reads a client's rows in place, more
+            are batched by vmap
+segment     the compiled loop runs up to SEGMENT rounds, records inside, and returns to Python so
+            that progress can be shown and Ctrl-C heard; its length is an argument, not a constant
+"""
+
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.sharding import PartitionSpec as P
+
+from fedmin.engines import rounds as part
+from fedmin.engines.layout import AXIS, SPECS, Data, mesh_of
+from fedmin.engines.rounds import AGGREGATE, NOBODY, SERVER, Run, State
+from fedmin.method import Now
+from fedmin.rows import Shard
+
+SEGMENT = 512
+
+
+class Plan(NamedTuple):
+    """What a program is compiled for, besides shapes."""
+
+    devices: int
+    chunk: int
+    population: int
+    capacity: int
+    columns: tuple[str, ...]
+    lanes: bool  # many runs at once, along a leading axis of method, key and state
+
+    @property
+    def share(self) -> int:
+        """Clients a device."""
+        return -(-self.population // self.devices)
+
+
+class Log(eqx.Module):
+    """What a segment reports."""
+
+    values: Array  # f[SEGMENT, columns]
+    at: Array  # i[SEGMENT] rounds completed when measured
+    recorded: Array  # i[] how many were
+    counts: Array  # i[SEGMENT] clients that took part
+    ran: Array  # i[] rounds
+    fault: Array  # i[2] round and client of the first non-finite reply, or NOBODY
+    stopped: Array  # bool[]
+
+
+# ---------------------------------------------------------------- one device's view of a round
+
+
+def _me(plan: Plan) -> Array:
+    return lax.axis_index(AXIS) if plan.devices > 1 else jnp.zeros((), jnp.int32)
+
+
+def _add_devices(plan: Plan, tree: Any) -> Any:
+    return lax.psum(tree, AXIS) if plan.devices > 1 else tree
+
+
+def _exchange(plan: Plan, run: Run, exchange, e: int, data: Data, state: State, cohort, t, key):
+    """One exchange; the new state and the first client whose reply is not finite."""
+    ids, present, slots, here = cohort
+    down = exchange.broadcast(run.problem, state.server, Now(t, part.key_of(key, t, e, SERVER)))
+    first = _me(plan) * plan.share
+
+    def client(slot, clients, memory):
+        i = ids[slot]
+        mine = i - first
+        rows = Shard(data.pool, data.starts[mine], data.sizes[mine], plan.capacity)
+        own = jax.tree.map(lambda a: a[i], down) if exchange.addressed else down
+        held, kept = jax.tree.map(lambda a: a[mine], (clients, memory))
+        now = Now(t, part.key_of(key, t, e, i))
+        return part.client_part(run, exchange, rows, held, kept, own, data.shares[mine], now)
+
+    sent = jax.eval_shape(client, slots[0], state.clients, state.memory[e])[0]
+    zeros = part.combined_zeros(run, exchange, sent, len(ids))
+
+    def group(j, carry):
+        combined, clients, memory, culprit = carry
+        places = j * plan.chunk + jnp.arange(plan.chunk)
+        there = places < here
+        slot = slots[places]
+        if plan.chunk == 1:
+            one = client(slot[0], clients, memory)
+            wires, held, kept, fine = jax.tree.map(lambda a: a[None], one)
+        else:
+            wires, held, kept, fine = jax.vmap(client, (0, None, None))(slot, clients, memory)
+            wires = jax.tree.map(partial(_mask, there), wires)
+        mine = jnp.where(there, ids[slot] - first, plan.share)
+        clients, memory = jax.tree.map(
+            lambda a, new: a.at[mine].set(new, mode="drop"), (clients, memory), (held, kept)
+        )
+        culprit = jnp.minimum(culprit, jnp.min(jnp.where(fine | ~there, NOBODY, ids[slot])))
+        if exchange.reduce == "sum":
+            combined = jax.tree.map(jnp.add, combined, run.channel.combine(wires))
+        else:
+            place = jnp.where(there, slot, len(ids))
+            combined = jax.tree.map(
+                lambda a, new: a.at[place].set(new, mode="drop"), combined, wires
+            )
+        return combined, clients, memory, culprit
+
+    carry = (zeros, state.clients, state.memory[e], jnp.asarray(NOBODY, jnp.int32))
+    combined, clients, memory, culprit = lax.fori_loop(0, -(-here // plan.chunk), group, carry)
+    combined = _add_devices(plan, combined)
+    culprit = lax.pmin(culprit, AXIS) if plan.devices > 1 else culprit
+    shares = jnp.where(present, _all_shares(plan, data)[ids], 0)
+    server, fine = part.server_part(
+        run, exchange, data.server_rows, state.server, combined, shares, present,
+        plan.population, Now(t, part.key_of(key, t, e, SERVER)),
+    )  # fmt: skip
+    culprit = jnp.where(fine, culprit, jnp.minimum(culprit, AGGREGATE))
+    memories = state.memory[:e] + (memory,) + state.memory[e + 1 :]
+    return State(server, clients, memories), culprit
+
+
+def _mask(there: Array, a: Array) -> Array:
+    return jnp.where(there.reshape(-1, *(1,) * (a.ndim - 1)), a, jnp.zeros((), a.dtype))
+
+
+def _all_shares(plan: Plan, data: Data) -> Array:
+    return lax.all_gather(data.shares, AXIS, tiled=True) if plan.devices > 1 else data.shares
+
+
+def _round(plan: Plan, run: Run, data: Data, state: State, t: Array, key: Array):
+    """One round: new state, clients that took part, and who is at fault (NOBODY)."""
+    draw = part.key_of(key, t, 0, part.COHORT)
+    ids, present = run.participation.cohort(draw, t, plan.population)
+    here = present & (ids // plan.share == _me(plan))
+    size = -(-len(ids) // plan.chunk) * plan.chunk
+    slots = jnp.nonzero(here, size=size, fill_value=0)[0].astype(jnp.int32)
+    cohort = (ids.astype(jnp.int32), present, slots, jnp.sum(here.astype(jnp.int32)))
+    culprit = jnp.asarray(NOBODY, jnp.int32)
+    for e, exchange in enumerate(run.method.exchanges()):
+        state, bad = _exchange(plan, run, exchange, e, data, state, cohort, t, key)
+        culprit = jnp.minimum(culprit, bad)
+    return state, jnp.sum(present.astype(jnp.int32)), culprit
+
+
+def _segment(plan: Plan, run: Run, data: Data, state: State, key, t0, length, every, last):
+    """`length` rounds from round t0 on, measured every `every` rounds and after the last."""
+
+    def measure(server):
+        return part.measure(run, server, data.train, data.test, partial(_add_devices, plan))
+
+    like = jax.eval_shape(measure, state.server)
+    log = Log(
+        jnp.zeros((SEGMENT, *like.shape), like.dtype),
+        jnp.zeros(SEGMENT, jnp.int32),
+        jnp.zeros((), jnp.int32),
+        jnp.zeros(SEGMENT, jnp.int32),
+        jnp.zeros((), jnp.int32),
+        jnp.full(2, NOBODY, jnp.int32),
+        jnp.zeros((), bool),
+    )
+
+    def going(carry):
+        i, _, log = carry
+        in_time = i < length
+        return in_time if plan.lanes else in_time & (log.fault[0] == NOBODY) & ~log.stopped
+
+    def advance(carry):
+        i, state, log = carry
+        t = t0 + i
+        state, count, culprit = _round(plan, run, data, state, t, key)
+        due = ((t + 1) % every == 0) | (t + 1 == last)
+        values = lax.cond(due, measure, lambda _: jnp.zeros(like.shape, like.dtype), state.server)
+        lost = due & ~jnp.isfinite(values[0]) if plan.columns[:1] == ("objective",) else False
+        culprit = jnp.where(lost, jnp.minimum(culprit, AGGREGATE), culprit)
+        new = (log.fault[0] == NOBODY) & (culprit != NOBODY)
+        fault = jnp.where(new, jnp.stack([t.astype(jnp.int32), culprit]), log.fault)
+        stopped = log.stopped
+        if run.stop is not None:
+            stopped = stopped | (due & run.stop(plan.columns, values))
+        log = Log(
+            log.values.at[log.recorded].set(values),
+            log.at.at[log.recorded].set(t + 1),
+            log.recorded + due,
+            log.counts.at[i].set(count),
+            i + 1,
+            fault,
+            stopped,
+        )
+        return i + 1, state, log
+
+    _, state, log = lax.while_loop(going, advance, (jnp.zeros((), jnp.int32), state, log))
+    return state, log
+
+
+def _begin(plan: Plan, run: Run, data: Data, key: Array) -> tuple[State, Array]:
+    """The state before round 0, and what is measured there."""
+    server = run.method.init_server(run.problem, part.start_key(key, SERVER))
+    first = _me(plan) * plan.share
+
+    def client(mine):
+        rows = Shard(data.pool, data.starts[mine], data.sizes[mine], plan.capacity)
+        return run.method.init_client(run.problem, rows, part.start_key(key, first + mine))
+
+    clients = lax.map(client, jnp.arange(plan.share))
+    rows = Shard(data.pool, data.starts[0], data.sizes[0], plan.capacity)
+    one = jax.tree.map(lambda a: a[0], clients)
+    memory = tuple(
+        jax.tree.map(
+            lambda a: jnp.zeros((plan.share, *a.shape), a.dtype),
+            jax.eval_shape(run.channel.init, m.up),
+        )
+        for m in part.shapes(run, rows, server, one, plan.population)
+    )
+    values = part.measure(run, server, data.train, data.test, partial(_add_devices, plan))
+    return State(server, clients, memory), values
+
+
+# ---------------------------------------------------------------- compiled programs
+
+
+@lru_cache(maxsize=64)
+def programs(plan: Plan):
+    """The compiled `_begin` and `_segment` of a plan; `jax.jit` keeps one program a shape."""
+    begin, segment = partial(_begin, plan), partial(_segment, plan)
+    if plan.lanes:
+        lane = Run(None, 0, None, None, None, None)
+        begin = jax.vmap(begin, (lane, None, 0))
+        segment = jax.vmap(segment, (lane, None, 0, 0, None, None, None, None))
+    if plan.devices > 1:
+        along = P(None, AXIS) if plan.lanes else P(AXIS)
+        states = State(P(), along, along)
+        cut = partial(jax.shard_map, mesh=mesh_of(plan.devices), check_vma=False)
+        begin = cut(begin, in_specs=(P(), SPECS, P()), out_specs=(states, P()))
+        ins = (P(), SPECS, states, P(), P(), P(), P(), P())
+        segment = cut(segment, in_specs=ins, out_specs=(states, P()))
+    options = {"xla_cpu_multi_thread_eigen": False} if plan.devices > 1 and _on_cpu() else None
+    return (
+        jax.jit(begin, compiler_options=options),
+        jax.jit(segment, donate_argnums=2, compiler_options=options),
+    )
+
+
+def _on_cpu() -> bool:
+    return jax.default_backend() == "cpu"

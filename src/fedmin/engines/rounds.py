@@ -1,0 +1,213 @@
+"""One round, in pieces that every engine shares: keys, a client's part, the server's, measuring.
+
+A key is the seed folded with the round, the exchange and the party, so that a client draws the same
+numbers in every engine, whatever else runs.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fedmin import payload
+from fedmin.channel import Channel
+from fedmin.engines import wire
+from fedmin.ledger import Ledger, Line
+from fedmin.local.full import sum_over
+from fedmin.method import Aggregate, Exchange, Method, Now
+from fedmin.metrics import Metric, Stop
+from fedmin.participation import Participation
+from fedmin.problem import Problem
+from fedmin.rows import Rows, Shard
+
+# parties that are not clients, as numbers no client has
+SERVER, COHORT, START = (2**31 - 1 - i for i in range(3))
+NOBODY = 2**31 - 1  # "no client is at fault"
+AGGREGATE = 2**31 - 2  # "the sum is at fault, no single reply"
+
+
+class Run(eqx.Module):
+    """What is run; an argument of everything that is compiled."""
+
+    problem: Problem
+    method: Method
+    channel: Channel
+    participation: Participation
+    record: tuple[Metric, ...]
+    stop: Stop | None
+
+
+class State(eqx.Module):
+    """All that the future of a run depends on, but for its round and seed."""
+
+    server: Any
+    clients: Any  # a leading client axis on every leaf
+    memory: tuple[Any, ...]  # the channel's, an entry an exchange, a leading client axis
+
+
+class Measured(eqx.Module):
+    """Rows to measure on, with weights that sum to one over all devices."""
+
+    rows: Rows
+    count: Array  # i[1] rows that are there; the rest is padding
+
+    def sum(self, function) -> Any:
+        """The weighted sum of a function over the rows, a window at a time."""
+        zero = jnp.zeros((), jnp.int32)
+        return sum_over(Shard(self.rows, zero, self.count[0], self.rows.count), function)
+
+
+def key_of(key: Array, round: Array, exchange: int, party: Array) -> Array:
+    """The random key of one party in one exchange of one round."""
+    return jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(key, round), exchange), party)
+
+
+def start_key(key: Array, party: Array) -> Array:
+    """The random key with which a party begins."""
+    return jax.random.fold_in(jax.random.fold_in(key, START), party)
+
+
+def client_part(
+    run: Run,
+    exchange: Exchange,
+    rows: Shard,
+    state: Any,
+    memory: Any,
+    down: Any,
+    share: Array,
+    now: Now,
+) -> tuple[Any, Any, Any, Array]:
+    """A client's whole part: what goes on the wire, its new state and memory, is it all finite."""
+    up, state = exchange.client(run.problem, rows, state, down, now)
+    fine = payload.all_finite(up)
+    if exchange.reduce == "sum":
+        up = payload.scaled(up, share)
+    sent, memory = run.channel.encode(up, memory, jax.random.fold_in(now.key, COHORT))
+    return sent, state, memory, fine
+
+
+def server_part(
+    run: Run,
+    exchange: Exchange,
+    server_rows: Rows | None,
+    server: Any,
+    combined: Any,
+    shares: Array,
+    present: Array,
+    population: int,
+    now: Now,
+) -> tuple[Any, Array]:
+    """The server's part: its new state, and whether what it learnt was finite.
+
+    `combined` is the channel's sum, or every reply with `reduce="gather"`; `shares` are the
+    cohort's p_i, 0 where absent. If nobody came or the sum is not finite the state stays.
+    """
+    count = jnp.sum(present.astype(jnp.int32))
+    weight = jnp.sum(shares)
+    if exchange.reduce == "sum":
+        learnt = Aggregate(run.channel.decode(combined), weight, count, population)
+    else:
+        learnt = Aggregate(None, weight, count, population, combined, shares)
+    fine = payload.all_finite((learnt.total, learnt.replies))
+
+    def step(server):
+        return exchange.server(run.problem, server_rows, server, learnt, now)
+
+    return jax.lax.cond(fine & (count > 0), step, lambda server: server, server), fine
+
+
+def combined_zeros(run: Run, exchange: Exchange, sent: Any, cohort: int) -> Any:
+    """What `combine` (or the gathered replies) look like before anyone has replied."""
+    if exchange.reduce == "gather":
+        return jax.tree.map(lambda a: jnp.zeros((cohort, *a.shape), a.dtype), sent)
+    one = jax.tree.map(lambda a: jax.ShapeDtypeStruct((1, *a.shape), a.dtype), sent)
+    like = jax.eval_shape(run.channel.combine, one)
+    return jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), like)
+
+
+class Shapes(eqx.Module):
+    """The shapes of an exchange's messages."""
+
+    down: Any  # what one client receives
+    up: Any  # what the method's client returns
+    sent: Any  # what goes on the wire
+    memory: Any  # one client's channel memory
+
+
+def shapes(run: Run, rows: Shard, server: Any, client: Any, population: int) -> tuple[Shapes, ...]:
+    """The shapes of all messages of a round, found without computing anything."""
+    now = Now(jnp.zeros((), jnp.int32), jax.random.key(0))
+    found = []
+    for exchange in run.method.exchanges():
+        down = jax.eval_shape(exchange.broadcast, run.problem, server, now)
+        if exchange.addressed:
+            for leaf in jax.tree.leaves(down):
+                if leaf.shape[:1] != (population,):
+                    raise ValueError(
+                        f"{type(run.method).__name__} addresses its broadcast to each client: "
+                        f"every part needs {population} slices, got shape {leaf.shape}"
+                    )
+            down = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), down)
+        up, after = jax.eval_shape(exchange.client, run.problem, rows, client, down, now)
+        same_form(run.method, client, after)
+        memory = jax.eval_shape(run.channel.init, up)
+        sent, _ = jax.eval_shape(run.channel.encode, up, memory, now.key)
+        found.append(Shapes(down, up, sent, memory))
+    return tuple(found)
+
+
+def same_form(method: Method, before: Any, after: Any) -> None:
+    """Refuse a client function whose state changes shape: it could not be kept."""
+    old, new = (
+        (jax.tree.structure(s), [(a.shape, a.dtype) for a in jax.tree.leaves(s)])
+        for s in (jax.eval_shape(lambda: before), after)
+    )
+    if old != new:
+        raise ValueError(
+            f"{type(method).__name__}: client state must keep its shape; it began as {old} "
+            f"and came back as {new}"
+        )
+
+
+def ledger_of(messages: tuple[Shapes, ...]) -> Ledger:
+    """An empty ledger that knows what each message weighs."""
+    lines = []
+    for e, message in enumerate(messages):
+        lines.append(Line(e, "down", wire.sizes(message.down)))
+        lines.append(Line(e, "up", wire.sizes(message.sent)))
+    return Ledger(lines)
+
+
+def columns(run: Run, train: Rows, test: Rows | None) -> tuple[str, ...]:
+    """The names of what is recorded."""
+    names = [
+        n for m in run.record for n in m.names(run.problem, train if m.on == "train" else test)
+    ]
+    twice = {n for n in names if names.count(n) > 1}
+    if twice:
+        raise ValueError(f"record has the column {sorted(twice)[0]!r} more than once")
+    return tuple(names)
+
+
+def measure(run: Run, server: Any, train: Measured, test: Measured | None, add_devices) -> Array:
+    """f[columns]: everything recorded, at the server's present solution."""
+    x = run.method.solution(server)
+    values = []
+    for on, measured in (("train", train), ("test", test)):
+        wanted = [m for m in run.record if m.on == on]
+        if not wanted:
+            continue
+        parts = [m for m in wanted if jax.tree.leaves(_shape(m, run, x, measured.rows))]
+        sums = measured.sum(
+            lambda rows, p=tuple(parts): [m.measure(run.problem, x, rows) for m in p]
+        )
+        sums = iter(add_devices(sums) if parts else [])
+        values += [(m, next(sums) if m in parts else ()) for m in wanted]
+    order = {id(m): m.finish(run.problem, x, s) for m, s in values}
+    return jnp.stack([v.astype(x.dtype) for m in run.record for v in order[id(m)]])
+
+
+def _shape(metric: Metric, run: Run, x: Array, rows: Rows) -> Any:
+    return jax.eval_shape(metric.measure, run.problem, x, rows)

@@ -1,0 +1,282 @@
+"""A federation: which client holds which rows (or which columns), and how much each counts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse
+
+from fedmin import checks
+from fedmin.matrix import Dense, Matrix, SparseRows, float_type, matrix, sparse_rows
+from fedmin.rows import Rows
+
+
+def rows(x: Any, y: Any, weight: Any = None) -> Rows:
+    """`Rows` from plain arrays (x may be a SciPy sparse matrix), checked.
+
+    >>> import numpy as np, fedmin
+    >>> fedmin.rows(np.ones((3, 2)), [0, 1, 0]).x.shape
+    (3, 2)
+    """
+    x = matrix(x)
+    count = x.shape[0]
+    y = np.asarray(y)
+    if y.ndim == 0 or len(y) != count:
+        raise ValueError(f"y must have one entry a row: x has {count} rows, y has shape {y.shape}")
+    y = y.astype(np.int32) if y.dtype.kind in "iub" else y.astype(float_type(y.dtype))
+    values = x.values if isinstance(x, Dense | SparseRows) else x
+    checks.finite("x", values)
+    checks.finite("y", y)
+    weight = np.ones(count, x.dtype) if weight is None else np.asarray(weight, x.dtype)
+    if weight.shape != (count,) or (weight < 0).any() or not np.isfinite(weight).all():
+        raise ValueError(f"weight must be {count} numbers of at least 0, got shape {weight.shape}")
+    return Rows(x, y, weight)
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """Clients and their data. Build it with `from_parts`, `from_clients` or `from_columns`.
+
+    The objective of every run is F(x) = sum_i p_i f_i(x) + r(x), with f_i the mean over client i's
+    rows; `weights` says what p_i is: in proportion to the clients' "sizes", "uniform", or numbers.
+
+    >>> import numpy as np, fedmin
+    >>> x, y = np.ones((10, 2)), np.zeros(10)
+    >>> fedmin.Federation.from_parts(x, y, [range(4), range(4, 10)]).sizes
+    array([4, 6])
+    """
+
+    pool: (
+        Rows  # all clients' rows, one client after the other (features: one block after the other)
+    )
+    sizes: np.ndarray  # i[N] rows a client (features: columns a client)
+    weights: np.ndarray  # f[N], sum 1
+    names: tuple[str, ...]
+    classes: int | None = None
+    test: Rows | None = None
+    server_rows: Rows | None = None
+    split: Literal["rows", "features"] = "rows"
+    columns: tuple[np.ndarray, ...] = field(default=())
+
+    @classmethod
+    def from_parts(
+        cls,
+        x: Any,
+        y: Any,
+        parts: Sequence[Sequence[int]],
+        *,
+        test: tuple[Any, Any] | None = None,
+        server: tuple[Any, Any] | None = None,
+        weights: Any = "sizes",
+        names: Sequence[str] | None = None,
+        classes: int | None = None,
+        seed: int = 0,
+    ) -> "Federation":
+        """Rows split over clients: `parts` has the row numbers of each.
+
+        A client's rows are shuffled once here (by `seed`), so that batches of consecutive rows are
+        random batches. Rows in no part are left out.
+        """
+        count = x.shape[0] if hasattr(x, "shape") else len(x)
+        parts = [np.asarray(part, np.int64).ravel() for part in parts]
+        _check_parts(parts, count)
+        rng = np.random.default_rng(seed)
+        order = np.concatenate([rng.permutation(part) for part in parts])
+        x = x.tocsr() if scipy.sparse.issparse(x) else np.asarray(x)
+        y = np.asarray(y)
+        if len(y) != count:
+            raise ValueError(f"y must have one entry a row: x has {count} rows, y has {len(y)}")
+        sizes = np.array([len(part) for part in parts])
+        return cls(
+            pool=rows(x[order], _labels(y[order], classes)),
+            sizes=sizes,
+            weights=_shares(weights, sizes),
+            names=_names(names, len(parts)),
+            classes=classes,
+            test=None if test is None else rows(test[0], _labels(test[1], classes)),
+            server_rows=None if server is None else rows(server[0], _labels(server[1], classes)),
+        )
+
+    @classmethod
+    def from_clients(cls, clients: Sequence[tuple[Any, Any]], **options: Any) -> "Federation":
+        """Rows that lie with their clients already: a pair (x, y) each.
+
+        >>> import numpy as np, fedmin
+        >>> two = [(np.ones((2, 3)), np.zeros(2)), (np.ones((5, 3)), np.zeros(5))]
+        >>> fedmin.Federation.from_clients(two).num_clients
+        2
+        """
+        if not clients:
+            raise ValueError("clients must be a list of at least one pair (x, y), got none")
+        widths = {np.shape(x)[1:] for x, _ in clients}
+        if len(widths) > 1:
+            raise ValueError(f"all clients must have the same features, got {sorted(widths)}")
+        stack = scipy.sparse.vstack if scipy.sparse.issparse(clients[0][0]) else np.concatenate
+        edges = np.cumsum([0] + [np.shape(x)[0] for x, _ in clients])
+        parts = [np.arange(a, b) for a, b in zip(edges, edges[1:], strict=False)]
+        x = stack([x for x, _ in clients])
+        return cls.from_parts(
+            x, np.concatenate([np.asarray(y) for _, y in clients]), parts, **options
+        )
+
+    @classmethod
+    def from_columns(
+        cls,
+        x: Any,
+        y: Any,
+        columns: Sequence[Sequence[int]],
+        *,
+        test: tuple[Any, Any] | None = None,
+        names: Sequence[str] | None = None,
+        classes: int | None = None,
+        seed: int = 0,
+    ) -> "Federation":
+        """Columns split over clients: all hold the same rows, `columns` has the features of each."""
+        columns = tuple(np.asarray(block, np.int64).ravel() for block in columns)
+        _check_parts(columns, x.shape[1], what="columns")
+        order = np.concatenate(columns)
+        shuffled = np.random.default_rng(seed).permutation(x.shape[0])
+        x = x.tocsr() if scipy.sparse.issparse(x) else np.asarray(x)
+        sizes = np.array([len(block) for block in columns])
+        return cls(
+            pool=rows(x[shuffled][:, order], _labels(np.asarray(y)[shuffled], classes)),
+            sizes=sizes,
+            weights=_shares("uniform", sizes),
+            names=_names(names, len(columns)),
+            classes=classes,
+            test=None if test is None else rows(test[0][:, order], _labels(test[1], classes)),
+            split="features",
+            columns=columns,
+        )
+
+    @property
+    def num_clients(self) -> int:
+        """How many clients there are."""
+        return len(self.sizes)
+
+    @property
+    def starts(self) -> np.ndarray:
+        """Where each client's rows (or columns) begin in the pool."""
+        return np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
+
+    @property
+    def capacity(self) -> int:
+        """The rows of the largest client."""
+        return int(self.sizes.max()) if self.split == "rows" else self.pool.count
+
+    def client(self, i: int) -> Rows:
+        """Client i's own rows (or its own columns of all rows)."""
+        begin, end = int(self.starts[i]), int(self.starts[i] + self.sizes[i])
+        if self.split == "features":
+            return Rows(_columns(self.pool.x, begin, end), self.pool.y, self.pool.weight)
+        x = self.pool.x
+        cut = (
+            Dense(x.values[begin:end])
+            if isinstance(x, Dense)
+            else SparseRows(x.features[begin:end], x.values[begin:end], x.num_features)
+        )
+        return Rows(cut, self.pool.y[begin:end], self.pool.weight[begin:end])
+
+    def label_counts(self) -> np.ndarray | None:
+        """Clients x labels: how many rows of each label a client holds; None without labels."""
+        if self.classes is None or self.split == "features":
+            return None
+        owner = np.repeat(np.arange(self.num_clients), self.sizes)
+        counts = np.zeros((self.num_clients, self.classes), int)
+        np.add.at(counts, (owner, self.pool.y), 1)
+        return counts
+
+    def describe(self) -> str:
+        """A table of who holds what, for reading.
+
+        >>> import numpy as np, fedmin
+        >>> x, y = np.ones((4, 2)), np.array([0, 1, 1, 1])
+        >>> print(fedmin.Federation.from_parts(x, y, [[0, 1], [2, 3]], classes=2).describe())
+        4 rows x 2 features over 2 clients
+        client  rows  weight  0  1
+             0     2  0.5000  1  1
+             1     2  0.5000  0  2
+        """
+        from fedmin.holdings import table
+
+        return table(self)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw who holds what; returns the matplotlib axes."""
+        from fedmin.holdings import draw
+
+        return draw(self, ax)
+
+    def __repr__(self) -> str:
+        count, features = self.pool.x.shape
+        return (
+            f"Federation({self.num_clients} clients, {count} rows x {features} features, "
+            f"split by {self.split}{f', {self.classes} classes' if self.classes else ''})"
+        )
+
+
+def _check_parts(parts: Sequence[np.ndarray], count: int, what: str = "rows") -> None:
+    if not len(parts):
+        raise ValueError(f"parts must give at least one client some {what}, got no client")
+    if len(parts) > count:
+        raise ValueError(f"{len(parts)} clients cannot share {count} {what}: some would be empty")
+    for i, part in enumerate(parts):
+        if not len(part):
+            raise ValueError(
+                f"client {i} is empty; every client must hold at least one of the {what}"
+            )
+        if part.min() < 0 or part.max() >= count:
+            bad = part[(part < 0) | (part >= count)][0]
+            raise ValueError(f"client {i} is given {what} number {bad}; there are 0..{count - 1}")
+    everything = np.concatenate(parts)
+    times = np.bincount(everything, minlength=count)
+    if times.max() > 1:
+        twice = int(np.argmax(times > 1))
+        owners = [i for i, part in enumerate(parts) for _ in range(int((part == twice).sum()))]
+        raise ValueError(f"{what} number {twice} is given more than once, to clients {owners}")
+
+
+def _shares(weights: Any, sizes: np.ndarray) -> np.ndarray:
+    if isinstance(weights, str):
+        checks.known("weights", weights, ["sizes", "uniform"])
+        weights = sizes if weights == "sizes" else np.ones(len(sizes))
+    shares = np.asarray(weights, float)
+    if shares.shape != sizes.shape or not (shares > 0).all() or not np.isfinite(shares).all():
+        raise ValueError(
+            f"weights must be 'sizes', 'uniform' or {len(sizes)} positive numbers, got {weights!r}"
+        )
+    return shares / shares.sum()
+
+
+def _names(names: Sequence[str] | None, count: int) -> tuple[str, ...]:
+    if names is None:
+        return tuple(str(i) for i in range(count))
+    if len(names) != count:
+        raise ValueError(f"names must be one a client: {count} clients, {len(names)} names")
+    return tuple(str(name) for name in names)
+
+
+def _labels(y: Any, classes: int | None) -> np.ndarray:
+    y = np.asarray(y)
+    if classes is None:
+        return y
+    if y.dtype.kind not in "iub":
+        raise ValueError(f"labels must be whole numbers 0..{classes - 1}, got {y.dtype} values")
+    outside = np.flatnonzero((y < 0) | (y >= classes))
+    if len(outside):
+        raise ValueError(
+            f"labels must be in 0..{classes - 1}; row {outside[0]} has label {y[outside[0]]}"
+        )
+    return y
+
+
+def _columns(x: Matrix, begin: int, end: int) -> Matrix:
+    if isinstance(x, Dense):
+        return Dense(x.values[:, begin:end])
+    mine = (x.features >= begin) & (x.features < end) & (x.values != 0)
+    row, slot = np.nonzero(mine)
+    csr = scipy.sparse.csr_matrix(
+        (x.values[row, slot], (row, x.features[row, slot] - begin)), (x.shape[0], end - begin)
+    )
+    return sparse_rows(csr)

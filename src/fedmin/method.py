@@ -1,0 +1,90 @@
+"""The contract of a method: who says what to whom in a round, and what each side remembers.
+
+A method is a frozen dataclass: floats are leaves (a new step size never recompiles, a grid of them
+is one vmap), counts are static. It never sees an engine, two clients at once, or a transport.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+
+class Now(eqx.Module):
+    """The round (from 0) and the random key of the party that is being called."""
+
+    round: Array
+    key: Array
+
+
+class Aggregate(eqx.Module):
+    """All that the server learns from one exchange.
+
+    `total` is the sum over the round's clients of p_i times their reply, where p_i are the
+    federation's weights (they sum to one over ALL clients); `weight` is the sum of their p_i.
+    With `reduce="gather"`, `replies` has one reply a client instead, and `shares` their p_i.
+    """
+
+    total: Any
+    weight: Array
+    count: Array  # clients that replied
+    population: int = eqx.field(static=True)
+    replies: Any = None
+    shares: Array | None = None
+
+    @property
+    def mean(self) -> Any:
+        """The weighted mean of the replies: `total` divided by `weight`."""
+        return jax.tree.map(lambda a: a / self.weight.astype(a.dtype), self.total)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One trip from the server to the clients and back.
+
+    broadcast(problem, server, now) -> down, a dict of named parts
+    client(problem, rows, state, down, now) -> (up, state)
+    server(problem, server_rows, server, aggregate, now) -> server
+
+    `reduce="sum"`: the server learns the weighted sum of the replies only; `"gather"`: each of them.
+    `addressed`: down has a leading client axis and each client gets its own slice.
+    """
+
+    broadcast: Callable
+    client: Callable
+    server: Callable
+    reduce: Literal["sum", "gather"] = "sum"
+    addressed: bool = False
+
+
+class Method(eqx.Module):
+    """How a federation minimises: states, exchanges, solution. Subclass it, one file a method."""
+
+    handles: ClassVar[frozenset[str]] = frozenset({"rows"})
+    citation: ClassVar[str] = ""
+
+    @abstractmethod
+    def init_server(self, problem, key: Array) -> Any:
+        """What the server remembers before round 0."""
+
+    def init_client(self, problem, rows, key: Array) -> Any:
+        """What a client remembers before round 0; the only place where client memory begins."""
+        return ()
+
+    @abstractmethod
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """The trips of one round, in order."""
+
+    @abstractmethod
+    def solution(self, server: Any) -> Array:
+        """The model, f[d], as the server knows it."""
+
+
+def starting_point(problem, key: Array) -> Array:
+    """A method's first model; a copy, so that an engine may reuse its memory."""
+    return jnp.array(problem.init(key))

@@ -1,0 +1,27 @@
+"""Methods, one a file, one line each here."""
+
+from fedmin.methods.fedavg import FedAvg
+from fedmin.methods.fedopt import Adagrad, Adam, FedOpt, Yogi
+from fedmin.methods.fedprox import FedProx
+from fedmin.methods.fedsgd import FedSGD
+from fedmin.methods.scaffold import Scaffold
+
+METHODS = {
+    "fedsgd": FedSGD,
+    "fedavg": FedAvg,
+    "fedprox": FedProx,
+    "scaffold": Scaffold,
+    "fedopt": FedOpt,
+}
+
+__all__ = [
+    "METHODS",
+    "Adagrad",
+    "Adam",
+    "FedAvg",
+    "FedOpt",
+    "FedProx",
+    "FedSGD",
+    "Scaffold",
+    "Yogi",
+]

@@ -1,0 +1,54 @@
+"""FedAvg: clients take steps of their own, the server averages.   [mcmahan2017fedavg] Algorithm 1
+
+client i    y <- x;  K times  y <- y - eta grad f_i(y)
+server      x <- x + eta_s mean(y - x)
+bytes       down d, up d
+"""
+
+import equinox as eqx
+from jax import Array
+
+from fedmin import checks
+from fedmin.local import Batches, Blocks, check_local, descend
+from fedmin.method import Exchange, Method, starting_point
+
+
+class FedAvg(Method):
+    """Federated averaging; `server_step` 1 is the classic method.
+
+    >>> import fedmin
+    >>> fedmin.FedAvg(step=0.1, local_steps=5, batches=fedmin.Blocks(100)).local_steps
+    5
+    """
+
+    step: float | eqx.Module = 0.1  # eta
+    local_steps: int = eqx.field(default=1, static=True)  # K
+    epochs: int | None = eqx.field(default=None, static=True)  # K as passes over the rows
+    batches: Batches = Blocks(32)
+    server_step: float = 1.0  # eta_s
+
+    citation = "mcmahan2017fedavg"
+
+    def __check_init__(self):
+        check_local(self)
+        checks.positive("server_step", self.server_step)
+
+    def init_server(self, problem, key: Array) -> Array:
+        return starting_point(problem, key)  # x
+
+    def exchanges(self):
+        return (Exchange(self.broadcast, self.client, self.server),)
+
+    def broadcast(self, problem, x, now):
+        return {"model": x}
+
+    def client(self, problem, rows, state, down, now):
+        x = down["model"]
+        y, _ = descend(self, rows, x, now, problem.grad)
+        return {"update": y - x}, state
+
+    def server(self, problem, server_rows, x, aggregate, now):
+        return x + self.server_step * aggregate.mean["update"]
+
+    def solution(self, x):
+        return x

@@ -1,0 +1,106 @@
+"""FedOpt: an adaptive optimizer at the server.   [reddi2021fedopt] Algorithm 2
+
+    client i    y <- x;  K times  y <- y - eta grad f_i(y)
+    server      D = mean(y - x);   m <- beta1 m + (1 - beta1) D
+                Adagrad  v <- v + D^2
+                Adam     v <- beta2 v + (1 - beta2) D^2
+                Yogi     v <- v - (1 - beta2) D^2 sign(v - D^2)
+                x <- x + eta_s m / (sqrt(v) + tau)
+    bytes       down d, up d
+
+m starts at 0, v at tau^2, and there is no bias correction, as in the paper.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import Array
+
+from fedmin import checks
+from fedmin.local import Batches, Blocks, check_local, descend
+from fedmin.method import Exchange, Method, starting_point
+
+
+class Adagrad(eqx.Module):
+    """v <- v + D^2."""
+
+    def __call__(self, v, square):
+        return v + square
+
+
+class Adam(eqx.Module):
+    """v <- beta2 v + (1 - beta2) D^2."""
+
+    beta2: float = 0.99
+
+    def __call__(self, v, square):
+        return self.beta2 * v + (1 - self.beta2) * square
+
+
+class Yogi(eqx.Module):
+    """v <- v - (1 - beta2) D^2 sign(v - D^2)."""
+
+    beta2: float = 0.99
+
+    def __call__(self, v, square):
+        return v - (1 - self.beta2) * square * jnp.sign(v - square)
+
+
+class Server(NamedTuple):
+    x: Array  # the model
+    m: Array  # running mean of the updates
+    v: Array  # running size of their squares
+
+
+class FedOpt(Method):
+    """FedAdagrad, FedAdam or FedYogi, by the `second` moment rule.
+
+    >>> import fedmin
+    >>> fedmin.FedOpt(step=0.1, server_step=0.01, second=fedmin.Yogi()).second
+    Yogi(beta2=0.99)
+    """
+
+    step: float | eqx.Module = 0.1  # eta
+    local_steps: int = eqx.field(default=1, static=True)  # K
+    epochs: int | None = eqx.field(default=None, static=True)  # K as passes over the rows
+    batches: Batches = Blocks(32)
+    server_step: float = 0.01  # eta_s
+    beta1: float = 0.9
+    tau: float = 1e-3
+    second: eqx.Module = Adam()
+
+    citation = "reddi2021fedopt"
+
+    def __check_init__(self):
+        check_local(self)
+        checks.positive("server_step", self.server_step)
+        checks.between("beta1", self.beta1, 0.0, 1.0)
+        checks.positive("tau", self.tau)
+        checks.is_a("second", self.second, Adagrad | Adam | Yogi, "Adam(), Yogi() or Adagrad()")
+        if not isinstance(self.second, Adagrad):
+            checks.between("beta2", self.second.beta2, 0.0, 1.0)
+
+    def init_server(self, problem, key: Array) -> Server:
+        x = starting_point(problem, key)
+        return Server(x, jnp.zeros_like(x), jnp.full_like(x, self.tau) ** 2)
+
+    def exchanges(self):
+        return (Exchange(self.broadcast, self.client, self.server),)
+
+    def broadcast(self, problem, server, now):
+        return {"model": server.x}
+
+    def client(self, problem, rows, state, down, now):
+        x = down["model"]
+        y, _ = descend(self, rows, x, now, problem.grad)
+        return {"update": y - x}, state
+
+    def server(self, problem, server_rows, server, aggregate, now):
+        D = aggregate.mean["update"]
+        m = self.beta1 * server.m + (1 - self.beta1) * D
+        v = self.second(server.v, D**2)
+        return Server(server.x + self.server_step * m / (jnp.sqrt(v) + self.tau), m, v)
+
+    def solution(self, server):
+        return server.x

@@ -1,0 +1,58 @@
+"""FedProx: FedAvg with a pull towards the server's model.   [li2020fedprox] Algorithm 2
+
+client i    y <- x;  K times  y <- y - eta (grad f_i(y) + mu (y - x))
+server      x <- x + mean(y - x)
+bytes       down d, up d
+"""
+
+import equinox as eqx
+from jax import Array
+
+from fedmin import checks
+from fedmin.local import Batches, Blocks, check_local, descend
+from fedmin.method import Exchange, Method, starting_point
+
+
+class FedProx(Method):
+    """FedAvg whose clients minimise f_i(y) + mu/2 |y - x|^2; mu = 0 is FedAvg.
+
+    >>> import fedmin
+    >>> fedmin.FedProx(step=0.1, mu=0.01, local_steps=5).mu
+    0.01
+    """
+
+    step: float | eqx.Module = 0.1  # eta
+    mu: float = 0.1
+    local_steps: int = eqx.field(default=1, static=True)  # K
+    epochs: int | None = eqx.field(default=None, static=True)  # K as passes over the rows
+    batches: Batches = Blocks(32)
+
+    citation = "li2020fedprox"
+
+    def __check_init__(self):
+        check_local(self)
+        checks.between("mu", self.mu, 0.0)
+
+    def init_server(self, problem, key: Array) -> Array:
+        return starting_point(problem, key)  # x
+
+    def exchanges(self):
+        return (Exchange(self.broadcast, self.client, self.server),)
+
+    def broadcast(self, problem, x, now):
+        return {"model": x}
+
+    def client(self, problem, rows, state, down, now):
+        x = down["model"]
+
+        def gradient(y, batch):
+            return problem.grad(y, batch) + self.mu * (y - x)
+
+        y, _ = descend(self, rows, x, now, gradient)
+        return {"update": y - x}, state
+
+    def server(self, problem, server_rows, x, aggregate, now):
+        return x + aggregate.mean["update"]
+
+    def solution(self, x):
+        return x

@@ -1,0 +1,73 @@
+"""SCAFFOLD: control variates cancel client drift.   [karimireddy2020scaffold] Algorithm 1, option II
+
+    client i    y <- x;  K times  y <- y - eta (grad f_i(y) - c_i + c);   c_i+ <- c_i - c + (x - y)/(K eta)
+    server      x <- x + eta_s mean(y - x);   c <- c + sum over present of p_i (c_i+ - c_i)
+    bytes       down 2d, up 2d
+
+With equal weights p_i = 1/N the last line is the paper's c + |S|/N mean(c_i+ - c_i); with any
+weights it keeps c = sum p_i c_i, which is what makes the corrections cancel.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import Array
+
+from fedmin import checks, schedule
+from fedmin.local import Batches, Blocks, check_local, descend
+from fedmin.method import Exchange, Method, starting_point
+
+
+class Server(NamedTuple):
+    x: Array  # the model
+    c: Array  # sum of p_i c_i
+
+
+class Scaffold(Method):
+    """FedAvg with drift correction; clients keep c_i, which starts at 0.
+
+    >>> import fedmin
+    >>> fedmin.Scaffold(step=0.1, local_steps=10).server_step
+    1.0
+    """
+
+    step: float | eqx.Module = 0.1  # eta
+    local_steps: int = eqx.field(default=1, static=True)  # K
+    epochs: int | None = eqx.field(default=None, static=True)  # K as passes over the rows
+    batches: Batches = Blocks(32)
+    server_step: float = 1.0  # eta_s
+
+    citation = "karimireddy2020scaffold"
+
+    def __check_init__(self):
+        check_local(self)
+        checks.positive("server_step", self.server_step)
+
+    def init_server(self, problem, key: Array) -> Server:
+        x = starting_point(problem, key)
+        return Server(x, jnp.zeros_like(x))
+
+    def init_client(self, problem, rows, key: Array) -> Array:
+        return jnp.zeros_like(starting_point(problem, key))  # c_i
+
+    def exchanges(self):
+        return (Exchange(self.broadcast, self.client, self.server),)
+
+    def broadcast(self, problem, server, now):
+        return {"model": server.x, "control": server.c}
+
+    def client(self, problem, rows, c_i, down, now):
+        x, c = down["model"], down["control"]
+        drift = c - c_i
+        y, steps = descend(self, rows, x, now, lambda u, batch: problem.grad(u, batch) + drift)
+        eta = schedule.at(self.step, now.round)
+        c_new = (x - y) / (steps.astype(x.dtype) * eta) - drift
+        return {"update": y - x, "control": c_new - c_i}, c_new
+
+    def server(self, problem, server_rows, server, aggregate, now):
+        x = server.x + self.server_step * aggregate.mean["update"]
+        return Server(x, server.c + aggregate.total["control"])
+
+    def solution(self, server):
+        return server.x

@@ -1,0 +1,147 @@
+"""What is recorded of a run, and the rules that stop it.
+
+A metric's `measure` is a sum over rows, so that it can be taken a window and a device at a time;
+`finish` turns the sums into one number.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fedmin import checks
+from fedmin.problem import Problem
+from fedmin.rows import Rows
+
+
+class Metric(eqx.Module):
+    """Something measured of a model on rows, weighted so that the weights sum to one."""
+
+    on: eqx.AbstractVar[Literal["train", "test"]]
+
+    @abstractmethod
+    def names(self, problem: Problem, rows: Rows) -> tuple[str, ...]:
+        """The history's columns."""
+
+    @abstractmethod
+    def measure(self, problem: Problem, x: Array, rows: Rows) -> Any:
+        """A weighted sum over the rows."""
+
+    @abstractmethod
+    def finish(self, problem: Problem, x: Array, sums: Any) -> tuple[Array, ...]:
+        """One number a column, from the sums over all rows."""
+
+
+class Objective(Metric):
+    """F(x) = sum_i p_i f_i(x) + r(x) on the clients' rows.
+
+    >>> import fedmin
+    >>> fedmin.Objective()
+    Objective(on='train')
+    """
+
+    on: Literal["train", "test"] = eqx.field(default="train", static=True)
+
+    def names(self, problem, rows):
+        return ("objective" if self.on == "train" else "test_objective",)
+
+    def measure(self, problem, x, rows):
+        return problem.totals(x, rows)[0]
+
+    def finish(self, problem, x, sums):
+        return (sums + problem.regularizer(x),)
+
+
+class GradientNorm(Metric):
+    """|grad F(x)| on the clients' rows.
+
+    >>> import fedmin
+    >>> fedmin.GradientNorm()
+    GradientNorm(on='train')
+    """
+
+    on: Literal["train", "test"] = eqx.field(default="train", static=True)
+
+    def names(self, problem, rows):
+        return ("gradient_norm",)
+
+    def measure(self, problem, x, rows):
+        return jax.grad(lambda u: problem.totals(u, rows)[0])(x)
+
+    def finish(self, problem, x, sums):
+        return (jnp.linalg.norm(sums + jax.grad(problem.regularizer)(x)),)
+
+
+class Scores(Metric):
+    """The problem's own scores (accuracy), on the test rows or the clients' rows.
+
+    >>> import fedmin
+    >>> fedmin.Scores(on="test")
+    Scores(on='test')
+    """
+
+    on: Literal["train", "test"] = eqx.field(default="test", static=True)
+
+    def names(self, problem, rows):
+        x = jax.eval_shape(problem.init, jax.random.key(0))
+        found = jax.eval_shape(lambda u: problem.scores(u, rows), x)
+        prefix = "" if self.on == "test" else "train_"
+        return tuple(prefix + name for name in sorted(found))
+
+    def measure(self, problem, x, rows):
+        scores = problem.scores(x, rows)
+        return tuple(rows.weight @ scores[name] for name in sorted(scores))
+
+    def finish(self, problem, x, sums):
+        return sums
+
+
+class Measure(Metric):
+    """A function of the problem and the model, under a name of your own.
+
+    >>> import fedmin, jax.numpy as jnp
+    >>> fedmin.Measure("size", lambda problem, x: jnp.linalg.norm(x)).name
+    'size'
+    """
+
+    name: str = eqx.field(static=True)
+    function: Callable[[Problem, Array], Array] = eqx.field(static=True)
+    on: Literal["train", "test"] = eqx.field(default="train", static=True)
+
+    def names(self, problem, rows):
+        return (self.name,)
+
+    def measure(self, problem, x, rows):
+        return ()
+
+    def finish(self, problem, x, sums):
+        return (jnp.asarray(self.function(problem, x), x.dtype),)
+
+
+class Stop(eqx.Module):
+    """A rule that ends a run as soon as a recorded column is `below` or `above` a level.
+
+    >>> import fedmin
+    >>> fedmin.Stop("accuracy", above=0.9)
+    Stop(column='accuracy', below=None, above=0.9)
+    """
+
+    column: str = eqx.field(static=True)
+    below: float | None = None
+    above: float | None = None
+
+    def __check_init__(self):
+        if (self.below is None) == (self.above is None):
+            raise ValueError("Stop needs below=... or above=..., and not both")
+
+    def check(self, columns: tuple[str, ...]) -> None:
+        """Refuse a column that is not recorded."""
+        checks.known("recorded column", self.column, columns)
+
+    def __call__(self, columns: tuple[str, ...], values: Array) -> Array:
+        value = values[columns.index(self.column)]
+        return value <= self.below if self.above is None else value >= self.above

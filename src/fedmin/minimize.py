@@ -1,0 +1,165 @@
+"""The entry points: do the pieces fit? Then hand them to an engine."""
+
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedmin import checks
+from fedmin.channel import Channel
+from fedmin.channels import Plain
+from fedmin.domain import Free
+from fedmin.engines.loopback import Loopback
+from fedmin.engines.rounds import Run
+from fedmin.engines.simulator import Simulator
+from fedmin.engines.sweep import Sweep, run_lanes
+from fedmin.federation import Federation
+from fedmin.method import Method
+from fedmin.metrics import Metric, Objective, Scores, Stop
+from fedmin.participation import Everyone, Participation
+from fedmin.problem import Problem
+from fedmin.result import Result
+
+
+def minimize(
+    problem: Problem,
+    federation: Federation,
+    method: Method,
+    *,
+    rounds: int,
+    seed: int = 0,
+    participation: Participation = Everyone(),
+    channel: Channel = Plain(),
+    record: Sequence[Metric] | None = None,
+    every: int = 1,
+    stop: Stop | None = None,
+    engine: Simulator | Loopback | None = None,
+    progress: bool | None = None,
+) -> Result:
+    """Minimize F(x) = sum_i p_i f_i(x) + r(x) over a federation, by a method.
+
+    problem        what is lost on a row
+    federation     who holds which rows, and p_i
+    method         how: FedAvg(...), Scaffold(...), ...
+    rounds, seed   how long, and where chance begins; the same seed gives the same run
+    participation  who takes part in a round; everyone, unless said otherwise
+    channel        what happens to replies on their way; nothing, unless said otherwise
+    record, every  what is measured (the objective, and scores on test rows), every so many rounds
+    stop           a rule that ends the run early
+    engine         Simulator() or Loopback()
+    progress       a bar on standard error: yes, no, or only at a terminal (None)
+
+    >>> import fedmin
+    >>> table = fedmin.data.load("breast_cancer").standardized()
+    >>> federation = fedmin.data.partition(table, fedmin.data.IID(5))
+    >>> result = fedmin.minimize(
+    ...     fedmin.Logistic(30, l2=1e-3), federation, fedmin.FedAvg(step=0.5, local_steps=5), rounds=20
+    ... )
+    >>> result.final("accuracy") > 0.9
+    True
+    """
+    run = assemble(problem, federation, method, participation, channel, record, stop)
+    checks.at_least("rounds", rounds, 1)
+    checks.at_least("every", every, 1)
+    checks.at_least("seed", seed, 0)
+    engine = Simulator() if engine is None else engine
+    checks.is_a("engine", engine, (Simulator, Loopback), "Simulator() or Loopback()")
+    result = engine.run(run, federation, rounds=rounds, seed=seed, every=every, progress=progress)
+    if result.status == "diverged":
+        warnings.warn(
+            f"{type(method).__name__} stopped at {result.reason}; the result has what came before",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return result
+
+
+def sweep(
+    problem: Problem,
+    federation: Federation,
+    method: Method,
+    *,
+    rounds: int,
+    over: dict[str, Iterable[Any]] | None = None,
+    seeds: Iterable[int] = (0,),
+    participation: Participation = Everyone(),
+    channel: Channel = Plain(),
+    record: Sequence[Metric] | None = None,
+    every: int = 1,
+    engine: Simulator | None = None,
+) -> Sweep:
+    """Many runs in one compiled call: every combination of the values in `over`, for every seed.
+
+    `over` names fields of the method that are numbers (a step size, not a count of steps). A run
+    that diverges is marked so and does not disturb the others.
+
+    >>> import fedmin
+    >>> federation = fedmin.data.partition(fedmin.data.load("wine").standardized(), fedmin.data.IID(4))
+    >>> grid = fedmin.sweep(
+    ...     fedmin.Softmax(13, 3), federation, fedmin.FedSGD(), rounds=5, over={"step": [0.1, 0.5]}
+    ... )
+    >>> grid.best("objective").method.step
+    0.5
+    """
+    checks.at_least("rounds", rounds, 1)
+    checks.at_least("every", every, 1)
+    seeds = [int(seed) for seed in seeds]
+    if not seeds:
+        raise ValueError("seeds must name at least one seed, got none")
+    for seed in seeds:
+        checks.at_least("seed", seed, 0)
+    run = assemble(problem, federation, method, participation, channel, record, None)
+    engine = Simulator() if engine is None else engine
+    checks.is_a("engine", engine, Simulator, "Simulator()")
+    return run_lanes(engine, run, federation, over or {}, seeds=seeds, rounds=rounds, every=every)
+
+
+def assemble(
+    problem: Problem,
+    federation: Federation,
+    method: Method,
+    participation: Participation,
+    channel: Channel,
+    record: Sequence[Metric] | None,
+    stop: Stop | None,
+) -> Run:
+    """Refuse pieces that do not fit together; else the run they make."""
+    checks.is_a("problem", problem, Problem, "Logistic(30)")
+    checks.is_a("federation", federation, Federation, "Federation.from_parts(...)")
+    checks.is_a("method", method, Method, "FedAvg(step=0.1)")
+    checks.is_a("participation", participation, Participation, "Uniform(10)")
+    checks.is_a("channel", channel, Channel, "Plain() or TopK(100)")
+    _check_handles(problem, federation, method)
+    y = np.asarray(federation.pool.y)
+    problem.check(federation.pool.x.shape[1], federation.classes, y)
+    participation.check(federation.num_clients)
+    if record is None:
+        record = (Objective(), *([Scores("test")] if federation.test is not None else []))
+    for metric in record:
+        checks.is_a("record", metric, Metric, "[Objective(), GradientNorm()]")
+        if metric.on == "test" and federation.test is None:
+            raise ValueError(
+                f"record asks for {metric} but the federation has no test rows; give test=(x, y)"
+            )
+    if not record:
+        raise ValueError("record must name at least one metric, got none")
+    if stop is not None:
+        checks.is_a("stop", stop, Stop, 'Stop("accuracy", above=0.9)')
+    if federation.test is not None:
+        test = federation.test
+        problem.check(test.x.shape[1], federation.classes, np.asarray(test.y))
+    return Run(problem, method, channel, participation, tuple(record), stop)
+
+
+def _check_handles(problem: Problem, federation: Federation, method: Method) -> None:
+    name, has = type(method).__name__, f"{type(problem).__name__}(...)"
+    if federation.split not in method.handles:
+        raise ValueError(
+            f"{name} works on data split by {' or '.join(sorted(method.handles & {'rows', 'features'}))}; "
+            f"this federation is split by {federation.split}"
+        )
+    if not isinstance(problem.domain, Free) and "domain" not in method.handles:
+        raise ValueError(f"{name} does not handle a domain; {has} has {problem.domain}")
+    if problem.num_constraints and "constraints" not in method.handles:
+        raise ValueError(f"{name} does not handle constraints; {has} has {problem.num_constraints}")

@@ -1,0 +1,78 @@
+"""What travels: arrays, or compact forms of arrays that are summed without becoming dense a client.
+
+A message is a dict of named parts; a part is an array or a `Payload`. The names are the message
+kinds of the ledger.
+"""
+
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+
+class Payload(eqx.Module):
+    """A compact form of one array; its leaves are what is sent."""
+
+    @abstractmethod
+    def dense(self) -> Array:
+        """The array it stands for."""
+
+    @abstractmethod
+    def scaled(self, factor: Array) -> "Payload":
+        """The same form of `factor` times the array."""
+
+    @abstractmethod
+    def total(self) -> Array:
+        """The dense sum over a leading client axis on every leaf."""
+
+
+class Sparse(Payload):
+    """A vector of `size` entries by its `indices` and `values`; repeated indices add up.
+
+    >>> import jax.numpy as jnp, fedmin
+    >>> fedmin.Sparse(jnp.array([2, 0]), jnp.array([5.0, 1.0]), 4).dense()
+    Array([1., 0., 5., 0.], dtype=float32)
+    """
+
+    indices: Array  # i[k]
+    values: Array  # f[k]
+    size: int = eqx.field(static=True)
+
+    def dense(self):
+        return jnp.zeros(self.size, self.values.dtype).at[self.indices].add(self.values)
+
+    def scaled(self, factor):
+        return Sparse(self.indices, factor * self.values, self.size)
+
+    total = dense  # a scatter does not mind how many axes its indices have
+
+
+def is_payload(part: Any) -> bool:
+    return isinstance(part, Payload)
+
+
+def scaled(message: Any, factor: Array) -> Any:
+    """Every part of a message times a number."""
+
+    def scale(part):
+        return part.scaled(factor) if is_payload(part) else factor.astype(part.dtype) * part
+
+    return jax.tree.map(scale, message, is_leaf=is_payload)
+
+
+def total(messages: Any) -> Any:
+    """The sum over the leading client axis, compact parts straight into a dense one."""
+
+    def add(part):
+        return part.total() if is_payload(part) else jnp.sum(part, axis=0, dtype=part.dtype)
+
+    return jax.tree.map(add, messages, is_leaf=is_payload)
+
+
+def all_finite(message: Any) -> Array:
+    """Whether every number in a message is finite."""
+    leaves = [a for a in jax.tree.leaves(message) if jnp.issubdtype(a.dtype, jnp.inexact)]
+    return jnp.all(jnp.array([jnp.all(jnp.isfinite(a)) for a in leaves] or [True]))

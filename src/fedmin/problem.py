@@ -1,0 +1,82 @@
+"""A problem: what is lost on a row of data, as a function of one flat vector.
+
+A problem gives `losses`; values, gradients and products with the Hessian follow, once for all.
+Column 0 of `losses` is the objective, columns 1..M are constraints, each a mean that must be <= 0.
+"""
+
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fedmin.domain import Domain, Free
+from fedmin.rows import Rows
+
+
+class Problem(eqx.Module):
+    """minimise  mean of losses(x, row)[0] + regularizer(x)  over x in `domain`.
+
+    With rows z_1..z_n of weight v_1..v_n, a mean is sum_j v_j losses(x, z_j) / sum_j v_j.
+    """
+
+    @abstractmethod
+    def init(self, key: Array) -> Array:
+        """A first x, f[d]."""
+
+    @abstractmethod
+    def losses(self, x: Array, rows: Rows) -> Array:
+        """f[n, 1 + M]: the objective's and the constraints' loss on each row."""
+
+    @property
+    def domain(self) -> Domain:
+        """Where x may lie."""
+        return Free()
+
+    @property
+    def num_constraints(self) -> int:
+        """M."""
+        return 0
+
+    def regularizer(self, x: Array) -> Array:
+        """What is added to the objective's mean."""
+        return jnp.zeros((), x.dtype)
+
+    def scores(self, x: Array, rows: Rows) -> dict[str, Array]:
+        """What else can be said of each row, as {name: f[n]}; its mean is recorded."""
+        return {}
+
+    def check(self, features: int, classes: int | None, y: Any) -> None:
+        """Refuse data that do not fit, before any work."""
+
+    # derived, once for all problems
+
+    def totals(self, x: Array, rows: Rows) -> Array:
+        """f[1 + M]: the weighted sums of the losses, without the regularizer."""
+        return rows.weight @ self.losses(x, rows)
+
+    def value(self, x: Array, rows: Rows) -> Array:
+        """The objective on these rows."""
+        return self.totals(x, rows)[0] / jnp.sum(rows.weight) + self.regularizer(x)
+
+    def constraints(self, x: Array, rows: Rows) -> Array:
+        """f[M]: the constraints on these rows; each should be <= 0."""
+        return self.totals(x, rows)[1:] / jnp.sum(rows.weight)
+
+    def grad(self, x: Array, rows: Rows) -> Array:
+        """The gradient of `value`."""
+        return jax.grad(self.value)(x, rows)
+
+    def hvp(self, x: Array, v: Array, rows: Rows) -> Array:
+        """The Hessian of `value` times v."""
+        return jax.jvp(lambda u: self.grad(u, rows), (x,), (v,))[1]
+
+    def jacobian(self, x: Array, rows: Rows) -> Array:
+        """f[M, d]: the gradients of the constraints."""
+        return jax.jacrev(self.constraints)(x, rows)
+
+    def size(self) -> int:
+        """d, the length of x."""
+        return jax.eval_shape(self.init, jax.random.key(0)).shape[0]

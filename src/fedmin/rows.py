@@ -1,0 +1,73 @@
+"""Rows of data, and one client's share of them.
+
+All clients' rows lie one after the other in one pool, so that unequal clients waste no memory and a
+batch is read straight from the pool. `Shard` is the view of one client: where its rows begin and
+how many there are. It is what a method's client function receives.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fedmin.matrix import Matrix
+
+
+class Rows(eqx.Module):
+    """Rows of features with their targets and weights; a row of weight 0 does not count.
+
+    >>> import numpy as np, fedmin
+    >>> fedmin.rows(np.ones((3, 2)), np.zeros(3)).weight.sum()
+    np.float32(3.0)
+    """
+
+    x: Matrix  # [n, features]
+    y: Array  # [n, ...] labels or values
+    weight: Array  # f[n]
+
+    @property
+    def count(self) -> int:
+        """How many rows, padding included."""
+        return self.weight.shape[0]
+
+    def take(self, i: Array) -> "Rows":
+        """The rows with these indices."""
+        y, weight = jax.tree.map(
+            lambda a: jnp.asarray(a).at[i].get(mode="promise_in_bounds"), (self.y, self.weight)
+        )
+        return Rows(self.x.take(i), y, weight)
+
+    def window(self, start: Array, size: int) -> "Rows":
+        """`size` rows from `start` on."""
+        y = lax.dynamic_slice_in_dim(self.y, start, size)
+        return Rows(
+            self.x.window(start, size), y, lax.dynamic_slice_in_dim(self.weight, start, size)
+        )
+
+
+class Shard(eqx.Module):
+    """One client's rows: `size` of them, from `start` on, in a pool it may share with others."""
+
+    pool: Rows
+    start: Array  # i[]
+    size: Array  # i[]
+    capacity: int = eqx.field(static=True)  # no client has more rows than this
+
+    def take(self, i: Array) -> Rows:
+        """The client's rows with these indices, each below `size`."""
+        return self.pool.take(self.start + i)
+
+    def window(self, first: Array, count: int) -> Rows:
+        """The client's rows first .. first + count - 1; those beyond its last weigh 0."""
+        count = min(count, self.pool.count)
+        begin = self.start + first
+        # a window at the pool's end is moved back to fit, and what it then has too early weighs 0
+        at = jnp.minimum(begin, self.pool.count - count)
+        rows = self.pool.window(at, count)
+        place = at + jnp.arange(count)
+        mine = (place >= begin) & (place < self.start + self.size)
+        return Rows(rows.x, rows.y, jnp.where(mine, rows.weight, 0))
+
+    def all(self) -> Rows:
+        """All of the client's rows, padded to `capacity` with rows that weigh 0."""
+        return self.window(0, self.capacity)
