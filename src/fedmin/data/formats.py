@@ -81,11 +81,11 @@ def read_cifar10(
     """
     if members is not None:
         content = read_members(paths, members)
-        batches = {f"{paths}::{name}": raw for name, raw in content.items()}
+        batches = [(f"{paths}::{name}", content[name]) for name in members]
     else:
         several = [paths] if isinstance(paths, (str, Path)) else list(paths)
-        batches = {str(path): read_bytes(path) for path in several}
-    records = np.concatenate([_cifar_records(where, raw) for where, raw in batches.items()])
+        batches = [(str(path), read_bytes(path)) for path in several]
+    records = np.concatenate([_cifar_records(where, raw) for where, raw in batches])
     planes = records[:, 1:].reshape(-1, 3, 32, 32)
     return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), records[:, 0].copy()
 

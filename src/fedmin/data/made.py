@@ -21,7 +21,7 @@ class Synthetic:
 
     >>> from fedmin.data import quadratics
     >>> made = quadratics(clients=3, dim=2, rows=4)
-    >>> made
+    >>> made  # doctest: +ELLIPSIS
     Synthetic('quadratics', 12 rows x 2 features, regression, 3 clients; truth: ...)
     """
 
@@ -49,7 +49,7 @@ def contiguous(sizes) -> list[np.ndarray]:
 
 
 def require(name: str, **conditions: tuple[Any, bool, str]) -> None:
-    """Raise for the first argument whose condition fails: argument=(value, holds, what is right)."""
+    """Raise for the first argument=(value, holds, what is right) that does not hold."""
     for argument, (value, holds, right) in conditions.items():
         if not holds:
             raise ValueError(f"{name}: {argument}={value!r}; it must be {right}")

@@ -32,9 +32,9 @@ def fedprox(
 ) -> Synthetic:
     """FedProx's synthetic(alpha, beta): a softmax model and a feature mean of each client's own.
 
-    u_k ~ N(0, alpha), W_k and b_k ~ N(u_k, 1); B_k ~ N(0, beta), v_k ~ N(B_k, 1), x ~ N(v_k, Sigma);
-    y = argmax softmax(W_k x + b_k). Sizes are lognormal(4, 2) + 50. As in the authors' program (and
-    not in the usual reading of N) alpha and beta are standard deviations. [li2020federated]
+    u_k ~ N(0, alpha), W_k and b_k ~ N(u_k, 1); B_k ~ N(0, beta), v_k ~ N(B_k, 1),
+    x ~ N(v_k, Sigma); y = argmax softmax(W_k x + b_k). Sizes are lognormal(4, 2) + 50. As in the
+    authors' program, alpha and beta are standard deviations. [li2020federated]
 
     Args:
         alpha: how much the clients' models differ.
@@ -141,9 +141,9 @@ def simulation_one(
 ) -> Synthetic:
     """Fed-HT's Simulation I: sparse linear regression, every client with a model of its own.
 
-    u_i ~ N(0.1, alpha); the first `support` entries of x_i ~ N(u_i, 1), the rest 0; B_i ~ N(0, beta),
-    v_i ~ N(B_i, 1), z ~ N(v_i, Sigma); y = z.x_i + b, b ~ N(u_i, 1). alpha and beta are variances,
-    as N is written in the paper. [tong2022federated] section 5.1
+    u_i ~ N(0.1, alpha); the first `support` entries of x_i ~ N(u_i, 1), the rest 0;
+    B_i ~ N(0, beta), v_i ~ N(B_i, 1), z ~ N(v_i, Sigma); y = z.x_i + b, b ~ N(u_i, 1). alpha and
+    beta are variances, as N is written in the paper. [tong2022federated] section 5.1
 
     Args:
         alpha: variance of u_i, how much the clients' models differ.

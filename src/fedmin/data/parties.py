@@ -64,6 +64,8 @@ def read_party(path: Path | str, *, id_column: str = "id", label_column: str = "
     if id_column not in header:
         hint = nearest(id_column, header)
         raise DataFileError(path, f"an id column {id_column!r}", f"a header without it; {hint}")
+    if len(set(header)) < len(header):
+        raise DataFileError(path, "each column name once", f"the header {','.join(header)}")
     for number, row in enumerate(table[1:], start=2):
         if len(row) != len(header):
             raise DataFileError(path, f"{len(header)} fields", f"{len(row)} in line {number}")
@@ -71,7 +73,9 @@ def read_party(path: Path | str, *, id_column: str = "id", label_column: str = "
     ids = np.array(cells.pop(id_column))
     values, counts = np.unique(ids, return_counts=True)
     if (counts > 1).any():
-        raise DataFileError(path, "each id once", f"id {values[counts > 1][0]!r} more than once")
+        raise DataFileError(
+            path, "each id once", f"id {str(values[counts > 1][0])!r} more than once"
+        )
     y = cells.pop(label_column, None)
     y = None if y is None else _numbers(path, label_column, y)
     if not cells:

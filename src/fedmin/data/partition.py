@@ -68,6 +68,8 @@ def partition(
     from fedmin.federation import Federation
 
     how, table = _resolve(how, table)
+    if table.y is None:
+        raise ValueError(f"{table.name}: it has no labels (y is None); a federation needs them")
     test = None if table.test is None else (table.test.x, table.test.y)
     if getattr(how, "split", "rows") == "features":
         if server_rows:

@@ -31,21 +31,20 @@ def quadratics(
     """Least squares with a chosen condition number, client optima and global minimizer.
 
     The average Hessian has eigenvalues spaced evenly in logarithm from 1/condition to 1. Client i
-    fits its own data exactly (f_i = 0 at its optimum w_i), with
-    w_i = w* + heterogeneity H_i^-1 b_i, sum_i b_i = 0 and mean |b_i|^2 = 1: so w* minimizes F, and
-    `heterogeneity` is the root mean square of |grad f_i(w*)|. With heterogeneity 0 all clients
-    share w*.
+    fits its own data exactly (f_i = 0 at its optimum w_i), with w_i = w* + heterogeneity c_i,
+    sum_i H_i c_i = 0 and mean |c_i|^2 = 1: so w* minimizes F, and `heterogeneity` is the root mean
+    square of |w_i - w*|. With heterogeneity 0 all clients share w*.
 
     Args:
         clients: number of clients, all of the same size.
         dim: number of features.
         condition: condition number of the average Hessian, at least 1.
-        heterogeneity: root mean square of the clients' gradients at the solution.
+        heterogeneity: root mean square distance of the clients' optima from the solution.
         rows: rows a client, at least `dim`; 2 dim by default.
         seed: of all draws.
 
     Truth: solution, optimum, client_solutions, condition, smoothness, strong_convexity,
-    heterogeneity, client_smoothness.
+    client_smoothness, heterogeneity, dissimilarity (root mean square of |grad f_i(w*)|).
 
     >>> from fedmin.data import quadratics
     >>> made = quadratics(clients=4, dim=3, condition=10)
@@ -70,12 +69,11 @@ def quadratics(
     rotation = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
     x = (x @ whiten * np.sqrt(spectrum) @ rotation.T).astype(np.float32)
     solution = rng.standard_normal(dim)
-    push = rng.standard_normal((clients, dim))
-    push -= push.mean(axis=0)
-    size = np.sqrt((push**2).sum(axis=1).mean())
-    push *= heterogeneity / size if size > 0 else 0.0  # one client: nothing to differ from
     hessians = np.einsum("cnd,cne->cde", x, x, dtype=np.float64) / rows
-    own = solution + np.linalg.solve(hessians, push[..., None])[..., 0]
+    apart = rng.standard_normal((clients, dim))
+    apart -= np.linalg.solve(hessians.mean(0), np.einsum("cde,ce->d", hessians, apart) / clients)
+    size = np.sqrt((apart**2).sum(axis=1).mean()) if clients > 1 else np.inf
+    own = solution + heterogeneity / size * apart  # one client has nothing to differ from
     y = np.einsum("cnd,cd->cn", x, own).astype(np.float32)
     table = Table("quadratics", x.reshape(-1, dim), y.ravel(), meta={"source": "synthetic"})
     parts = contiguous([rows] * clients)
@@ -88,16 +86,18 @@ def _quadratic_truth(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
     slopes = np.einsum("cnd,cn->cd", x, y) / rows
     spectrum = np.linalg.eigvalsh(hessians.mean(axis=0))
     solution = np.linalg.lstsq(x.reshape(-1, dim), y.ravel(), rcond=None)[0]
+    own = np.linalg.solve(hessians, slopes[..., None])[..., 0]
     gradients = hessians @ solution - slopes
     return {
         "solution": solution,
         "optimum": 0.5 * float(np.mean((x @ solution - y) ** 2)),
-        "client_solutions": np.linalg.solve(hessians, slopes[..., None])[..., 0],
+        "client_solutions": own,
         "condition": float(spectrum[-1] / spectrum[0]),
         "smoothness": float(spectrum[-1]),
         "strong_convexity": float(spectrum[0]),
         "client_smoothness": np.linalg.eigvalsh(hessians)[:, -1],
-        "heterogeneity": float(np.sqrt((gradients**2).sum(axis=1).mean())),
+        "heterogeneity": float(np.sqrt(((own - solution) ** 2).sum(axis=1).mean())),
+        "dissimilarity": float(np.sqrt((gradients**2).sum(axis=1).mean())),
     }
 
 
