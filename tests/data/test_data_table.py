@@ -143,3 +143,17 @@ def test_hold_out_is_stratified_and_repeatable():
             hold_out(whole, fraction)
     with pytest.raises(ValueError, match="test rows already"):
         hold_out(split, 0.1)
+
+
+@pytest.mark.parametrize("value", [0.1, 1e3 / 3, 1e-8, -7.7])
+def test_constant_columns_are_not_blown_up(value):
+    x = np.concatenate([DENSE, np.full((30, 1), value, np.float32)], axis=1)
+    assert np.abs(Table("made", x).standardized().x[:, -1]).max() < 1e-4 * max(1.0, abs(value))
+    kept = Table("made", sp.csr_matrix(x)).standardized().x.toarray()[:, -1]
+    np.testing.assert_allclose(kept, value, rtol=1e-6)
+
+
+def test_duplicate_entries_are_summed_and_the_callers_matrix_left_alone():
+    given = sp.csr_matrix((np.ones(3, np.float32), [1, 1, 0], [0, 2, 3]), shape=(2, 2))
+    assert Table("made", given).x.toarray().tolist() == [[0, 2], [1, 0]]
+    assert given.nnz == 3

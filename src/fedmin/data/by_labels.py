@@ -35,6 +35,8 @@ def _labels(who: object, table: Any) -> np.ndarray:
         )
     if not np.issubdtype(y.dtype, np.integer):
         raise ValueError(f"{type(who).__name__}: labels are {y.dtype}; they must be integers")
+    if y.size and y.min() < 0:
+        raise ValueError(f"{type(who).__name__}: label {y.min()}; labels are 0, 1, 2, ...")
     return y
 
 
@@ -160,7 +162,7 @@ class CountTable:
     [2, 3]
     """
 
-    counts: tuple[tuple[int, ...], ...]
+    counts: Any  # clients x labels; kept as a tuple of tuples
     shrink: bool = False
     split: ClassVar[str] = "rows"
 
@@ -206,7 +208,7 @@ class CountTable:
         wanted = counts.sum(axis=0)
         if available.size > wanted.size:
             wanted = np.pad(wanted, (0, available.size - wanted.size))
-        for label in np.flatnonzero(wanted > available):
+        for label in np.flatnonzero(wanted > available).tolist():
             if not self.shrink:
                 raise ValueError(
                     f"CountTable: {wanted[label]} rows of label {label} are asked for, but there "

@@ -24,8 +24,9 @@ def as_matrix(name: str, x):
     """Float32 [n, d], dense C-ordered or CSR, finite; anything else is an error."""
     if sp.issparse(x):
         x = sp.csr_matrix(x).astype(np.float32, copy=False)
-        if not x.has_sorted_indices:
-            x = x.sorted_indices()
+        if not x.has_canonical_format:
+            x = x.copy()  # the caller's matrix stays as it is
+            x.sum_duplicates()
     else:
         try:
             x = np.ascontiguousarray(x, dtype=np.float32)

@@ -17,19 +17,40 @@ _VERIFIED: set[tuple[str, int, int]] = set()  # (path, size, mtime) seen good in
 
 
 class ChecksumError(ValueError):
-    """A file's checksum is not the catalogue's: damaged or foreign, and never used."""
+    """A file's checksum is not the catalogue's: damaged or foreign, and never used.
+
+    >>> from fedmin.data import ChecksumError
+    >>> issubclass(ChecksumError, ValueError)
+    True
+    """
 
 
 class NotCachedError(FileNotFoundError):
-    """A file is neither in the cache nor to be had from its address."""
+    """A file is neither in the cache nor to be had from its address.
+
+    >>> from fedmin.data import NotCachedError
+    >>> issubclass(NotCachedError, FileNotFoundError)
+    True
+    """
 
 
 class UnknownChecksum(UserWarning):
-    """The catalogue does not know this file's checksum, so it could not be checked."""
+    """The catalogue does not know this file's checksum, so it could not be checked.
+
+    >>> from fedmin.data import UnknownChecksum
+    >>> issubclass(UnknownChecksum, UserWarning)
+    True
+    """
 
 
 class Located(NamedTuple):
-    """A part on disk: the file, and the member inside it when it is an archive."""
+    """A part on disk: the file, and the member inside it when it is an archive.
+
+    >>> from pathlib import Path
+    >>> from fedmin.data import Located
+    >>> Located(Path("a.zip"), "b.gz").member
+    'b.gz'
+    """
 
     path: Path
     member: str | None = None
@@ -84,12 +105,12 @@ def _locate(name: str, part: Part, download: bool) -> Located:
     for variant in part.variants:
         path = folder / variant.name
         if path.is_file():
-            _verify(path, variant)
+            _verify(path, variant, part)
             return Located(path, variant.member)
     public = next((v for v in part.variants if v.url), part.variants[0])
     if public.url and download:
         path = _download(name, public, folder)
-        _verify(path, public)
+        _verify(path, public, part)
         return Located(path, public.member)
     raise NotCachedError(_missing(name, public, folder, "downloads are off" if public.url else ""))
 
@@ -104,7 +125,7 @@ def _missing(name: str, variant: Variant, folder: Path, why: str) -> str:
     )
 
 
-def _verify(path: Path, variant: Variant) -> None:
+def _verify(path: Path, variant: Variant, part: Part) -> None:
     status = path.stat()
     key = (str(path.resolve()), status.st_size, status.st_mtime_ns)
     if key in _VERIFIED:
@@ -116,12 +137,19 @@ def _verify(path: Path, variant: Variant) -> None:
         warnings.warn(message, UnknownChecksum, stacklevel=2)
     elif found != variant.sha256:
         size = "" if variant.bytes is None else f" of {variant.bytes} bytes"
+        other = _other(variant, part)
         raise ChecksumError(
             f"{path} is damaged or another file and was not used: expected sha256 "
             f"{variant.sha256}{size}, found {found} of {status.st_size} bytes; delete it to "
-            "download it again, or set FEDMIN_DATA to a folder with a good copy"
+            f"download it again, or set FEDMIN_DATA to a folder with a good copy{other}"
         )
     _VERIFIED.add(key)
+
+
+def _other(variant: Variant, part: Part) -> str:
+    # one name, two files: a copy in a cache may have other bytes than the site's file
+    public = [v for v in part.variants if v.url and v is not variant]
+    return f" (the file of {public[0].url} goes by the name {public[0].name})" if public else ""
 
 
 def _download(name: str, variant: Variant, folder: Path) -> Path:

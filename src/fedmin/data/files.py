@@ -64,7 +64,8 @@ def read_members(path: Path | str, members: Sequence[str]) -> dict[str, bytes]:
         elif tarfile.is_tarfile(path):
             content = _from_tar(path, set(members))
         else:
-            head = path.read_bytes()[:8]
+            with path.open("rb") as file:
+                head = file.read(8)
             raise DataFileError(path, "a zip or tar archive", f"a file that begins with {head!r}")
     except DataFileError:
         raise
@@ -82,7 +83,8 @@ def _from_tar(path: Path, wanted: set[str]) -> dict[str, bytes]:
         for info in archive:
             name = info.name.removeprefix("./")
             if name in wanted and info.isfile():
-                content[name] = archive.extractfile(info).read()
+                file = archive.extractfile(info)
+                content[name] = b"" if file is None else file.read()
             if len(content) == len(wanted):  # a gzipped tar has no index: stop as soon as we can
                 break
     return content

@@ -57,7 +57,15 @@ def read_idx(path: Path | str, member: str | None = None, *, ndim: int | None = 
 def read_idx_images(
     path: Path | str, member: str | None = None, *, transposed: bool = False
 ) -> np.ndarray:
-    """Images of an idx file as [n, height, width]; `transposed` turns EMNIST's upright."""
+    """Images of an idx file as [n, height, width]; `transposed` turns EMNIST's upright.
+
+    >>> import pathlib, tempfile
+    >>> from fedmin.data import read_idx_images
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "images-idx3-ubyte")
+    >>> _ = path.write_bytes(bytes([0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 2, 1, 2, 3, 4]))
+    >>> read_idx_images(path, transposed=True).tolist()
+    [[[1, 3], [2, 4]]]
+    """
     images = read_idx(path, member, ndim=3)
     return np.ascontiguousarray(images.transpose(0, 2, 1)) if transposed else images
 
@@ -80,6 +88,7 @@ def read_cifar10(
     ((1, 32, 32, 3), array([3], dtype=uint8))
     """
     if members is not None:
+        assert isinstance(paths, (str, Path)), "members belong to one archive"
         content = read_members(paths, members)
         batches = [(f"{paths}::{name}", content[name]) for name in members]
     else:

@@ -63,7 +63,10 @@ def _small_indices(x: sp.csr_matrix, shape: tuple[int, int]) -> sp.csr_matrix:
 
 
 def _read_by_lines(where: object, raw: bytes) -> tuple[sp.csr_matrix, np.ndarray]:
-    labels, data, indices, indptr = [], [], [], [0]
+    labels: list[float] = []
+    data: list[float] = []
+    indices: list[int] = []
+    indptr = [0]
     for number, line in enumerate(raw.splitlines(), start=1):
         words = line.split(b"#", 1)[0].split()
         if not words:

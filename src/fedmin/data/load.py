@@ -47,10 +47,14 @@ def _describe() -> dict[str, Dataset]:
         if e.kind in PUBLIC
     ]
     lines += [
-        Dataset(name, inspect.getdoc(make).splitlines()[0], "synthetic", None, None, None, False)
+        Dataset(name, _first_line(make), "synthetic", None, None, None, False)
         for name, make in SYNTHETIC.items()
     ]
     return {line.name: line for line in lines}
+
+
+def _first_line(make: Callable) -> str:
+    return (inspect.getdoc(make) or make.__name__).splitlines()[0]
 
 
 DATASETS: dict[str, Dataset] = _describe()

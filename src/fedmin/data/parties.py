@@ -32,7 +32,12 @@ class Party(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """Parties side by side: ids, x, y, column names `party.column`, party -> its columns."""
+    """Parties side by side: ids, x, y, column names `party.column`, party -> its columns.
+
+    >>> from fedmin.data import Joined
+    >>> Joined._fields
+    ('ids', 'x', 'y', 'names', 'columns')
+    """
 
     ids: np.ndarray
     x: np.ndarray
@@ -76,8 +81,8 @@ def read_party(path: Path | str, *, id_column: str = "id", label_column: str = "
         raise DataFileError(
             path, "each id once", f"id {str(values[counts > 1][0])!r} more than once"
         )
-    y = cells.pop(label_column, None)
-    y = None if y is None else _numbers(path, label_column, y)
+    labels = cells.pop(label_column, None)
+    y = None if labels is None else _numbers(path, label_column, labels)
     if not cells:
         raise DataFileError(path, "a feature column", f"only {', '.join(header)}")
     x = np.stack([_numbers(path, name, column) for name, column in cells.items()], axis=1)

@@ -149,7 +149,8 @@ def load_play(
     texts = {who: "\n".join(said) for who, said in read_speeches(where).items()}
     symbols = "".join(sorted(set("".join(texts.values()))))
     code = {symbol: number for number, symbol in enumerate(symbols)}
-    train, held = [], []
+    train: list[tuple] = []
+    held: list[tuple] = []
     for who, text in texts.items():
         codes = np.array([code[symbol] for symbol in text], np.int32)
         cut = round(codes.size * (1 - test_fraction))

@@ -149,6 +149,7 @@ def sparse_regression(
     chosen = np.sort(rng.choice(features, support, replace=False))
     model = np.zeros(features)
     model[chosen] = rng.choice([-1.0, 1.0], support) * rng.uniform(1.0, 2.0, support)
+    x: Any
     if nonzeros is None:
         x = rng.standard_normal((rows, features), dtype=np.float32)
     else:

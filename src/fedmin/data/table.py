@@ -83,17 +83,17 @@ class Table:
         if self.columns is not None:
             put("columns", check_columns(self.name, self.columns, d))
         if self.test is not None:
-            self._check_test()
+            self._check_test(self.test)
 
-    def _check_test(self) -> None:
-        if self.test.features != self.features:
+    def _check_test(self, test: Table) -> None:
+        if test.features != self.features:
             raise ValueError(
-                f"{self.name}: the test rows have {self.test.features} features, "
+                f"{self.name}: the test rows have {test.features} features, "
                 f"the training rows {self.features}"
             )
-        if self.test.classes != self.classes:
+        if test.classes != self.classes:
             raise ValueError(
-                f"{self.name}: the test rows have classes={self.test.classes}, "
+                f"{self.name}: the test rows have classes={test.classes}, "
                 f"the training rows classes={self.classes}"
             )
 
@@ -245,14 +245,18 @@ class Table:
 
 
 def _moments(x) -> tuple[np.ndarray, np.ndarray]:
-    # float64 sums: in float32 the variance of a large column loses most of its digits
+    # float64 throughout: in float32 the variance of a large column loses most of its digits
     if sp.issparse(x):
-        mean = np.asarray(x.mean(axis=0, dtype=np.float64)).ravel()
-        square = x.astype(np.float64)
-        square.data **= 2
-        second = np.asarray(square.mean(axis=0)).ravel()
-        return mean, np.sqrt(np.maximum(second - mean**2, 0.0))
-    return x.mean(axis=0, dtype=np.float64), x.std(axis=0, dtype=np.float64)
+        n, d = x.shape
+        values = x.data.astype(np.float64)
+        mean = np.bincount(x.indices, values, d) / n
+        stored = np.bincount(x.indices, minlength=d)
+        apart = np.bincount(x.indices, (values - mean[x.indices]) ** 2, d)
+        std = np.sqrt((apart + (n - stored) * mean**2) / n)
+    else:
+        mean, std = x.mean(axis=0, dtype=np.float64), x.std(axis=0, dtype=np.float64)
+    # what a constant float32 column shows is rounding, and dividing by it would blow it up
+    return mean, np.where(std > 1e-7 * np.abs(mean), std, 0.0)
 
 
 def _column_max(x) -> np.ndarray:
