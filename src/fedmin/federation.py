@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -24,7 +25,7 @@ def rows(x: Any, y: Any, weight: Any = None) -> Rows:
     y = np.asarray(y)
     if y.ndim == 0 or len(y) != count:
         raise ValueError(f"y must have one entry a row: x has {count} rows, y has shape {y.shape}")
-    y = y.astype(np.int32) if y.dtype.kind in "iub" else y.astype(float_type(y.dtype))
+    y = y.astype(np.int32) if y.dtype.kind in "iub" else y.astype(float_type())
     values = x.values if isinstance(x, Dense | SparseRows) else x
     checks.finite("x", values)
     checks.finite("y", y)
@@ -114,7 +115,7 @@ class Federation:
             raise ValueError(f"all clients must have the same features, got {sorted(widths)}")
         stack = scipy.sparse.vstack if scipy.sparse.issparse(clients[0][0]) else np.concatenate
         edges = np.cumsum([0] + [np.shape(x)[0] for x, _ in clients])
-        parts = [np.arange(a, b) for a, b in zip(edges, edges[1:], strict=False)]
+        parts = [np.arange(a, b) for a, b in pairwise(edges)]
         x = stack([x for x, _ in clients])
         return cls.from_parts(
             x, np.concatenate([np.asarray(y) for _, y in clients]), parts, **options
@@ -132,7 +133,7 @@ class Federation:
         classes: int | None = None,
         seed: int = 0,
     ) -> "Federation":
-        """Columns split over clients: all hold the same rows, `columns` has the features of each."""
+        """Columns split over clients: all hold the same rows; `columns` has each one's features."""
         columns = tuple(np.asarray(block, np.int64).ravel() for block in columns)
         _check_parts(columns, x.shape[1], what="columns")
         order = np.concatenate(columns)

@@ -132,7 +132,7 @@ def matrix(values) -> Matrix:
     values = np.asarray(values)
     if values.ndim != 2:
         raise ValueError(f"data must be a matrix of rows and features, got shape {values.shape}")
-    return Dense(np.ascontiguousarray(values, dtype=float_type(values.dtype)))
+    return Dense(np.ascontiguousarray(values, dtype=float_type()))
 
 
 def sparse_rows(csr: scipy.sparse.csr_matrix, slots: int | None = None) -> SparseRows:
@@ -142,13 +142,12 @@ def sparse_rows(csr: scipy.sparse.csr_matrix, slots: int | None = None) -> Spars
     place = np.arange(csr.nnz) - np.repeat(csr.indptr[:-1], counts)
     row = np.repeat(np.arange(csr.shape[0]), counts)
     features = np.zeros((csr.shape[0], width), np.int32)
-    values = np.zeros((csr.shape[0], width), float_type(csr.dtype))
+    values = np.zeros((csr.shape[0], width), float_type())
     features[row, place] = csr.indices
     values[row, place] = csr.data
     return SparseRows(features, values, int(csr.shape[1]))
 
 
-def float_type(dtype) -> np.dtype:
-    """What JAX will compute in: double precision only where it is switched on and asked for."""
-    wide = jax.config.jax_enable_x64 and dtype == np.float64
-    return np.dtype(np.float64 if wide else np.float32)
+def float_type() -> np.dtype:
+    """What JAX computes in: single precision, unless double is switched on (jax_enable_x64)."""
+    return np.dtype(np.float64 if jax.config.jax_enable_x64 else np.float32)

@@ -51,7 +51,7 @@ class Exchange:
     client(problem, rows, state, down, now) -> (up, state)
     server(problem, server_rows, server, aggregate, now) -> server
 
-    `reduce="sum"`: the server learns the weighted sum of the replies only; `"gather"`: each of them.
+    `reduce="sum"`: the server learns the weighted sum of the replies only; "gather": each of them.
     `addressed`: down has a leading client axis and each client gets its own slice.
     """
 

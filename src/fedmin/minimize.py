@@ -54,7 +54,7 @@ def minimize(
     >>> table = fedmin.data.load("breast_cancer").standardized()
     >>> federation = fedmin.data.partition(table, fedmin.data.IID(5))
     >>> result = fedmin.minimize(
-    ...     fedmin.Logistic(30, l2=1e-3), federation, fedmin.FedAvg(step=0.5, local_steps=5), rounds=20
+    ...     fedmin.Logistic(30), federation, fedmin.FedAvg(step=0.5, local_steps=5), rounds=20
     ... )
     >>> result.final("accuracy") > 0.9
     True
@@ -95,7 +95,8 @@ def sweep(
     that diverges is marked so and does not disturb the others.
 
     >>> import fedmin
-    >>> federation = fedmin.data.partition(fedmin.data.load("wine").standardized(), fedmin.data.IID(4))
+    >>> wine = fedmin.data.load("wine").standardized()
+    >>> federation = fedmin.data.partition(wine, fedmin.data.IID(4))
     >>> grid = fedmin.sweep(
     ...     fedmin.Softmax(13, 3), federation, fedmin.FedSGD(), rounds=5, over={"step": [0.1, 0.5]}
     ... )
@@ -155,9 +156,10 @@ def assemble(
 def _check_handles(problem: Problem, federation: Federation, method: Method) -> None:
     name, has = type(method).__name__, f"{type(problem).__name__}(...)"
     if federation.split not in method.handles:
+        splits = " or ".join(sorted(method.handles & {"rows", "features"}))
         raise ValueError(
-            f"{name} works on data split by {' or '.join(sorted(method.handles & {'rows', 'features'}))}; "
-            f"this federation is split by {federation.split}"
+            f"{name} works on data split by {splits}; this federation's are split by "
+            f"{federation.split}"
         )
     if not isinstance(problem.domain, Free) and "domain" not in method.handles:
         raise ValueError(f"{name} does not handle a domain; {has} has {problem.domain}")

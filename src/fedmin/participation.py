@@ -34,7 +34,7 @@ class Everyone(Participation):
     """
 
     def cohort(self, key, round, population):
-        return jnp.arange(population), jnp.ones(population, bool)
+        return jnp.arange(population, dtype=jnp.int32), jnp.ones(population, bool)
 
 
 class Uniform(Participation):
@@ -51,7 +51,7 @@ class Uniform(Participation):
         checks.at_least("count", self.count, 1)
 
     def cohort(self, key, round, population):
-        ids = jax.random.permutation(key, population)[: self.count]
+        ids = jax.random.permutation(key, jnp.arange(population, dtype=jnp.int32))[: self.count]
         return jnp.sort(ids), jnp.ones(self.count, bool)
 
     def check(self, population):
@@ -72,7 +72,7 @@ class Bernoulli(Participation):
         checks.between("probability", self.probability, 0.0, 1.0, open_low=True)
 
     def cohort(self, key, round, population):
-        return jnp.arange(population), jax.random.bernoulli(key, self.probability, (population,))
+        return jnp.arange(population, dtype=jnp.int32), jax.random.bernoulli(key, self.probability, (population,))
 
 
 class Cyclic(Participation):
@@ -90,7 +90,7 @@ class Cyclic(Participation):
 
     def cohort(self, key, round, population):
         first = (round * self.count) % population
-        return (first + jnp.arange(self.count)) % population, jnp.ones(self.count, bool)
+        return (first + jnp.arange(self.count, dtype=jnp.int32)) % population, jnp.ones(self.count, bool)
 
     def check(self, population):
         _no_more_than(self.count, population)

@@ -15,8 +15,8 @@ from fedmin.problem import Problem
 class Result:
     """The solution of a run and how it came about.
 
-    `history` has a column a recorded quantity (round, seconds, bytes_down, bytes_up, objective, ...)
-    and a row a recorded round, the start (round 0) included. `status` is "done", "stopped" (by the
+    `history` has a column a quantity (round, seconds, bytes_down, bytes_up, objective, ...) and a
+    row a recorded round, the start (round 0) included. `status` is "done", "stopped" (by the
     stopping rule), "interrupted" (Ctrl-C) or "diverged"; `reason` says it in words.
 
     >>> import fedmin
@@ -50,7 +50,8 @@ class Result:
 
         >>> import fedmin
         >>> federation = fedmin.data.partition(fedmin.data.load("wine"), fedmin.data.IID(3))
-        >>> result = fedmin.minimize(fedmin.Softmax(13, 3), federation, fedmin.FedSGD(0.01), rounds=2)
+        >>> problem = fedmin.Softmax(13, 3)
+        >>> result = fedmin.minimize(problem, federation, fedmin.FedSGD(0.01), rounds=2)
         >>> result.first("objective", 0.0) is None
         True
         """
@@ -74,8 +75,9 @@ class Result:
         shown = [c for c in self.history if c not in ("round", "seconds", "bytes_down", "bytes_up")]
         finals = ", ".join(f"{c} {self.final(c):.6g}" for c in shown)
         speed = self.rounds / self.run_seconds if self.run_seconds > 0 else float("nan")
+        name, down, up = type(self.method).__name__, *map(self.ledger.bytes, ("down", "up"))
         return (
-            f"Result({type(self.method).__name__}, {self.status} after {self.rounds} rounds: {finals}; "
-            f"{self.ledger.bytes('down') / 1e6:.3g} MB down, {self.ledger.bytes('up') / 1e6:.3g} MB up; "
+            f"Result({name}, {self.status} after {self.rounds} rounds: {finals}; "
+            f"{down / 1e6:.3g} MB down, {up / 1e6:.3g} MB up; "
             f"{speed:.0f} rounds/s, compiled in {self.compile_seconds:.2g} s)"
         )

@@ -64,10 +64,10 @@ class Shard(eqx.Module):
         # a window at the pool's end is moved back to fit, and what it then has too early weighs 0
         at = jnp.minimum(begin, self.pool.count - count)
         rows = self.pool.window(at, count)
-        place = at + jnp.arange(count)
+        place = at + jnp.arange(count, dtype=jnp.int32)
         mine = (place >= begin) & (place < self.start + self.size)
         return Rows(rows.x, rows.y, jnp.where(mine, rows.weight, 0))
 
     def all(self) -> Rows:
         """All of the client's rows, padded to `capacity` with rows that weigh 0."""
-        return self.window(0, self.capacity)
+        return self.window(jnp.zeros((), jnp.int32), self.capacity)

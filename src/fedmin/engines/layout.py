@@ -1,4 +1,4 @@
-"""A federation's rows laid out over devices: each holds its own clients' and a share of the test rows."""
+"""A federation's rows over devices: each holds its own clients' and a share of the test rows."""
 
 from typing import Any
 

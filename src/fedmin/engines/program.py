@@ -85,7 +85,7 @@ def _exchange(plan: Plan, run: Run, exchange, e: int, data: Data, state: State, 
 
     def group(j, carry):
         combined, clients, memory, culprit = carry
-        places = j * plan.chunk + jnp.arange(plan.chunk)
+        places = j * plan.chunk + jnp.arange(plan.chunk, dtype=jnp.int32)
         there = places < here
         slot = slots[places]
         if plan.chunk == 1:
@@ -118,7 +118,7 @@ def _exchange(plan: Plan, run: Run, exchange, e: int, data: Data, state: State, 
         plan.population, Now(t, part.key_of(key, t, e, SERVER)),
     )  # fmt: skip
     culprit = jnp.where(fine, culprit, jnp.minimum(culprit, AGGREGATE))
-    memories = state.memory[:e] + (memory,) + state.memory[e + 1 :]
+    memories = (*state.memory[:e], memory, *state.memory[e + 1 :])
     return State(server, clients, memories), culprit
 
 
@@ -137,12 +137,12 @@ def _round(plan: Plan, run: Run, data: Data, state: State, t: Array, key: Array)
     here = present & (ids // plan.share == _me(plan))
     size = -(-len(ids) // plan.chunk) * plan.chunk
     slots = jnp.nonzero(here, size=size, fill_value=0)[0].astype(jnp.int32)
-    cohort = (ids.astype(jnp.int32), present, slots, jnp.sum(here.astype(jnp.int32)))
+    cohort = (ids.astype(jnp.int32), present, slots, jnp.sum(here, dtype=jnp.int32))
     culprit = jnp.asarray(NOBODY, jnp.int32)
     for e, exchange in enumerate(run.method.exchanges()):
         state, bad = _exchange(plan, run, exchange, e, data, state, cohort, t, key)
         culprit = jnp.minimum(culprit, bad)
-    return state, jnp.sum(present.astype(jnp.int32)), culprit
+    return state, jnp.sum(present, dtype=jnp.int32), culprit
 
 
 def _segment(plan: Plan, run: Run, data: Data, state: State, key, t0, length, every, last):
@@ -183,7 +183,7 @@ def _segment(plan: Plan, run: Run, data: Data, state: State, key, t0, length, ev
         log = Log(
             log.values.at[log.recorded].set(values),
             log.at.at[log.recorded].set(t + 1),
-            log.recorded + due,
+            log.recorded + due.astype(jnp.int32),
             log.counts.at[i].set(count),
             i + 1,
             fault,
@@ -204,7 +204,7 @@ def _begin(plan: Plan, run: Run, data: Data, key: Array) -> tuple[State, Array]:
         rows = Shard(data.pool, data.starts[mine], data.sizes[mine], plan.capacity)
         return run.method.init_client(run.problem, rows, part.start_key(key, first + mine))
 
-    clients = lax.map(client, jnp.arange(plan.share))
+    clients = lax.map(client, jnp.arange(plan.share, dtype=jnp.int32))
     rows = Shard(data.pool, data.starts[0], data.sizes[0], plan.capacity)
     one = jax.tree.map(lambda a: a[0], clients)
     memory = tuple(

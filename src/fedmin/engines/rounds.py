@@ -104,7 +104,7 @@ def server_part(
     `combined` is the channel's sum, or every reply with `reduce="gather"`; `shares` are the
     cohort's p_i, 0 where absent. If nobody came or the sum is not finite the state stays.
     """
-    count = jnp.sum(present.astype(jnp.int32))
+    count = jnp.sum(present, dtype=jnp.int32)
     weight = jnp.sum(shares)
     if exchange.reduce == "sum":
         learnt = Aggregate(run.channel.decode(combined), weight, count, population)

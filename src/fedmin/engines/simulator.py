@@ -42,7 +42,7 @@ class Simulator:
                 checks.at_least(name, getattr(self, name), 1)
         if self.devices is not None and self.devices > jax.device_count():
             raise ValueError(
-                f"devices must be at most the {jax.device_count()} that JAX has, got {self.devices}; "
+                f"devices must be at most {jax.device_count()}, what JAX has, got {self.devices}; "
                 f"FEDMIN_DEVICES sets how many there are, before fedmin is imported"
             )
 

@@ -1,6 +1,6 @@
 """Messages as bytes: a fixed header, a line of shape and type a leaf, the numbers, a checksum.
 
-    magic 4 | version 1 | kind 1 | exchange 2 | round 4 | party 4 | leaves 2 | crc32 4      = 22 bytes
+    magic 4 | version 1 | kind 1 | exchange 2 | round 4 | party 4 | leaves 2 | crc32 4: 22 bytes
     a leaf:  type 1 | axes 1 | 4 an axis
     then the numbers of all leaves, little-endian, in the order of the message's tree
 

@@ -30,7 +30,7 @@ def check_local(method: Any) -> None:
 def descend(
     method: Any, rows: Shard, x: Array, now: Now, gradient: Callable[[Array, Rows], Array]
 ) -> tuple[Array, Array]:
-    """y <- y - step * gradient(y, batch), from y = x on; returns y and the number of steps taken."""
+    """y <- y - step * gradient(y, batch), from y = x on; returns y and the steps taken."""
     step = schedule.at(method.step, now.round)
 
     def advance(k, y):

@@ -1,6 +1,7 @@
-"""SCAFFOLD: control variates cancel client drift.   [karimireddy2020scaffold] Algorithm 1, option II
+"""SCAFFOLD: control variates cancel client drift.   [karimireddy2020scaffold] Algorithm 1 (II)
 
-    client i    y <- x;  K times  y <- y - eta (grad f_i(y) - c_i + c);   c_i+ <- c_i - c + (x - y)/(K eta)
+    client i    y <- x;  K times  y <- y - eta (grad f_i(y) - c_i + c)
+                c_i+ <- c_i - c + (x - y)/(K eta)
     server      x <- x + eta_s mean(y - x);   c <- c + sum over present of p_i (c_i+ - c_i)
     bytes       down 2d, up 2d
 

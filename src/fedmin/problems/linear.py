@@ -51,7 +51,7 @@ def cross_entropy(logits: Array, y: Array) -> Array:
 
 def correct(logits: Array, y: Array) -> Array:
     """f[n]: 1 where the largest logit is the label's."""
-    return (jnp.argmax(logits, axis=1) == y).astype(logits.dtype)
+    return (jnp.argmax(logits, axis=1).astype(y.dtype) == y).astype(logits.dtype)
 
 
 class LeastSquares(Problem):

@@ -7,6 +7,7 @@ Images are rows of height x width x channels numbers, channels last.
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import equinox as eqx
 import jax
@@ -101,7 +102,7 @@ class MLP(Problem):
     def shapes(self) -> Shapes:
         """The tensors, in their order in x."""
         widths = (self.features, *self.hidden, self.classes)
-        return layer_shapes(list(zip(widths, widths[1:], strict=False)), self.bias)
+        return layer_shapes(list(pairwise(widths)), self.bias)
 
     def init(self, key):
         return draw(key, self.shapes)
@@ -182,9 +183,9 @@ class CNN(Problem):
         """The tensors, in their order in x; a convolution is [out, kernel * kernel * in]."""
         depth = (self.image[2], *self.channels)
         area = self.kernel**2
-        convolutions = [(area * i, o) for i, o in zip(depth, depth[1:], strict=False)]
+        convolutions = [(area * i, o) for i, o in pairwise(depth)]
         widths = (self._flat_size()[0], *self.hidden, self.classes)
-        return layer_shapes(convolutions + list(zip(widths, widths[1:], strict=False)), True)
+        return layer_shapes(convolutions + list(pairwise(widths)), True)
 
     def init(self, key):
         return draw(key, self.shapes)

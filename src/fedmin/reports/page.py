@@ -1,0 +1,129 @@
+"""One HTML page of several runs that opens offline: no script, font or picture from elsewhere.
+
+Python writes the tables and the runs' numbers (as JSON); page.js draws the curves from them, so
+that axes can be switched, values read off and runs hidden. page.css and page.js are pasted in.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from fedmin.curves import LABELS, axis_of
+from fedmin.federation import Federation
+from fedmin.reports import tables
+from fedmin.reports.figure import in_logs
+from fedmin.reports.holders import holders
+from fedmin.reports.versions import versions
+from fedmin.result import Result
+
+MOST_POINTS = 800  # a curve; more cannot be seen on a screen
+Section = tuple[str, str]  # heading, HTML
+
+
+def page(
+    title: str,
+    results: Mapping[str, Result],
+    *,
+    lead: str = "",
+    federation: Federation | None = None,
+    sections: Sequence[Section] = (),
+    columns: Sequence[str] | None = None,
+    against: Sequence[str] = ("round", "megabytes", "seconds"),
+) -> str:
+    """The page as one string of HTML.
+
+    title, lead  what it says on top; `lead` is plain text
+    results      the runs, by the names they go by on the page
+    federation   to show who holds what
+    sections     pairs (heading, HTML) of the caller's own, after the table of finals
+    columns      which recorded columns get curves; all, unless said otherwise
+    against      the axes to switch between; the first two are what is shown first
+    """
+    if not results:
+        raise ValueError("a page needs at least one run, got none")
+    columns = tables.recorded(results) if columns is None else list(columns)
+    parts: list[Section] = [("How they ended", tables.finals(results)), *sections]
+    parts.append(("Bytes by kind", tables.by_kind(results)))
+    if federation is not None:
+        parts.append(("Who holds what", _about(federation) + holders(federation)))
+    parts.append(("Parameters", tables.parameters(results) + _problem(results)))
+    parts.append(("Made with", tables.pairs(versions())))
+    body = "".join(f"<section><h2>{escape(head)}</h2>{html}</section>" for head, html in parts)
+    return _frame(title, lead, body, chart_data(results, columns, against))
+
+
+def chart_data(
+    results: Mapping[str, Result], columns: Sequence[str], against: Sequence[str]
+) -> dict[str, Any]:
+    """What page.js draws: every run's numbers, and which charts to begin with."""
+    needed = list(dict.fromkeys([*against, *columns]))
+    return {
+        "runs": [
+            {"name": name, "values": {c: _thin(axis_of(run, c)) for c in needed}}
+            for name, run in results.items()
+        ],
+        "charts": [
+            {"y": column, "x": x, "log": in_logs(results, column)}
+            for column in columns
+            for x in against[:2]
+        ],
+        "against": list(against),
+        "labels": {c: LABELS.get(c, c.replace("_", " ")) for c in needed},
+    }
+
+
+def _thin(values: np.ndarray) -> list[float | None]:
+    """At most MOST_POINTS of them, the ends included; what is not finite becomes a gap."""
+    count = len(values)
+    kept = np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).round().astype(int))
+    numbers = (float(v) for v in np.asarray(values)[kept])
+    return [float(f"{v:.7g}") if math.isfinite(v) else None for v in numbers]
+
+
+def _about(federation: Federation) -> str:
+    count, features = federation.pool.x.shape
+    test = "" if federation.test is None else f", {federation.test.count:,} test rows apart"
+    words = f"{count:,} rows of {features:,} features over {federation.num_clients} clients{test}."
+    return f"<p>{escape(words)}</p>"
+
+
+def _problem(results: Mapping[str, Result]) -> str:
+    """The problem, once where all runs share it."""
+    shown = {str(run.problem): tables.settings(run.problem) for run in results.values()}
+    return "".join(f"<h3>Problem</h3>{tables.pairs(values)}" for values in shown.values())
+
+
+def _frame(title: str, lead: str, body: str, data: dict[str, Any]) -> str:
+    here = files("fedmin.reports")
+    style, script = (here.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("css", "js"))
+    # "</" would end the script element early
+    numbers = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("</", "<\\/")
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{escape(title)}</title>
+<style>
+{style}</style>
+</head>
+<body>
+<main>
+<header><h1>{escape(title)}</h1>{f"<p>{escape(lead)}</p>" if lead else ""}</header>
+<nav id="legend" aria-label="runs; press to hide or show"></nav>
+<div id="charts"><noscript>The curves are drawn by a script in this page; it is off here.
+The tables below need none.</noscript></div>
+{body}
+</main>
+<script type="application/json" id="runs">{numbers}</script>
+<script>
+{script}</script>
+</body>
+</html>
+"""

@@ -1,0 +1,146 @@
+"""The page's tables, as HTML."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from fedmin.curves import LABELS
+from fedmin.ledger import Ledger
+from fedmin.method import Method
+from fedmin.result import Result
+
+BOOKKEEPING = ("round", "seconds", "bytes_down", "bytes_up")
+
+
+def table(head: Sequence[str], lines: Iterable[Sequence[Any]], numeric: bool = True) -> str:
+    """A table whose first column names the line; the others are numbers unless said otherwise."""
+    kind = ' class="words"' if not numeric else ""
+    top = "".join(f'<th scope="col">{escape(str(cell))}</th>' for cell in head)
+    body = "".join(
+        f'<tr><th scope="row">{escape(str(first))}</th>'
+        + "".join(f"<td>{escape(str(cell))}</td>" for cell in rest)
+        + "</tr>"
+        for first, *rest in lines
+    )
+    return (
+        f'<div class="wide"><table{kind}><thead><tr>{top}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def number(value: Any) -> str:
+    """A number in four digits; what is not one, as it is."""
+    if isinstance(value, float | np.floating) or getattr(value, "shape", None) == ():
+        return f"{float(value):.4g}"
+    return str(value)
+
+
+def megabytes(count: int) -> str:
+    """Bytes as megabytes, in three decimals at most."""
+    return f"{count / 1e6:,.3f}".rstrip("0").rstrip(".")
+
+
+def recorded(results: Mapping[str, Result]) -> list[str]:
+    """The measured columns that all runs have."""
+    first, *others = results.values()
+    return [
+        c for c in first.history if c not in BOOKKEEPING and all(c in r.history for r in others)
+    ]
+
+
+def finals(results: Mapping[str, Result]) -> str:
+    """How each run ended, and what it cost."""
+    columns = recorded(results)
+    head = ["run", "ended", "rounds", *(LABELS.get(c, c) for c in columns), "MB down", "MB up"]
+    lines = [
+        [
+            name,
+            run.status,
+            run.rounds,
+            *(number(run.final(c)) for c in columns),
+            *(megabytes(run.ledger.bytes(way)) for way in ("down", "up")),
+        ]
+        for name, run in results.items()
+    ]
+    return table(head, lines)
+
+
+def levels(results: Mapping[str, Result], column: str, wanted: Sequence[float]) -> str:
+    """Rounds and megabytes until a column first came to each level."""
+    head = [LABELS.get(column, column)]
+    head += [f"{name}: {unit}" for name in results for unit in ("rounds", "MB")]
+    lines = []
+    for level in wanted:
+        cells: list[str] = []
+        for run in results.values():
+            at = run.first(column, level)
+            sent = [run.ledger.cumulative(way) for way in ("down", "up")]
+            both = "never" if at is None else megabytes(int(sent[0][int(at)] + sent[1][int(at)]))
+            cells += ["never" if at is None else f"{at:g}", both]
+        lines.append([f"{level:g}", *cells])
+    return table(head, lines)
+
+
+def by_kind(results: Mapping[str, Result]) -> str:
+    """A bar a run, cut by kind of message, and the exact bytes below."""
+    most = max(run.ledger.bytes() for run in results.values()) or 1
+    kinds = list(dict.fromkeys(k for run in results.values() for k in run.ledger.by_kind()))
+    tones = _tones(kinds)
+    bars = "".join(_bar(name, run.ledger, tones, most) for name, run in results.items())
+    lines = [
+        [f"{MARK}{kind}", *(f"{run.ledger.by_kind().get(kind, 0):,}" for run in results.values())]
+        for kind in kinds
+    ]
+    lines.append(["all", *(f"{run.ledger.bytes():,}" for run in results.values())])
+    marked = table(["bytes", *results], lines)
+    for tone in tones.values():  # in the order of the lines
+        marked = marked.replace(MARK, f'<i class="{tone}"></i>', 1)
+    return f'<div class="bars">{bars}</div>{marked}'
+
+
+MARK = "\N{BLACK SQUARE}"  # where a line gets a square in the color of its bar
+
+
+def _tones(kinds: Sequence[str]) -> dict[str, str]:
+    """A style a kind: headers are gray, the others have a color each."""
+    colored = [kind for kind in kinds if not kind.endswith(" header")]
+    return {k: f"k{colored.index(k) % 6}" if k in colored else "header" for k in kinds}
+
+
+def _bar(name: str, ledger: Ledger, tones: Mapping[str, str], most: int) -> str:
+    found = ledger.by_kind()
+    parts = "".join(
+        f'<i class="{tone}" style="width:{100 * found[kind] / most:.3f}%" '
+        f'title="{escape(kind)}: {found[kind]:,} bytes"></i>'
+        for kind, tone in tones.items()
+        if found.get(kind)
+    )
+    total = f"{megabytes(ledger.bytes())} MB"
+    return f'<div class="bar"><b>{escape(name)}</b><span>{parts}</span><em>{total}</em></div>'
+
+
+def parameters(results: Mapping[str, Result]) -> str:
+    """The fields of every run's method, and the problem they share."""
+    fields = {name: settings(run.method) for name, run in results.items()}
+    names = list(dict.fromkeys(key for values in fields.values() for key in values))
+    lines = [[key, *(values.get(key, "") for values in fields.values())] for key in names]
+    return table(["", *results], lines, numeric=False)
+
+
+def settings(value: Method | Any) -> dict[str, str]:
+    """A method's or problem's name and fields, as words."""
+    found = {"class": type(value).__name__}
+    for field in dataclasses.fields(value):
+        found[field.name] = number(getattr(value, field.name))
+    return found
+
+
+def pairs(values: Mapping[str, str]) -> str:
+    """Names and values, for reading."""
+    items = "".join(
+        f"<div><dt>{escape(k)}</dt><dd>{escape(str(v))}</dd></div>" for k, v in values.items()
+    )
+    return f"<dl>{items}</dl>"
