@@ -80,8 +80,7 @@ class Federation:
         random batches. Rows in no part are left out.
         """
         count = x.shape[0] if hasattr(x, "shape") else len(x)
-        parts = [np.asarray(part, np.int64).ravel() for part in parts]
-        _check_parts(parts, count)
+        parts = checks.check_partition(parts, count, covering=False)
         rng = np.random.default_rng(seed)
         order = np.concatenate([rng.permutation(part) for part in parts])
         x = x.tocsr() if scipy.sparse.issparse(x) else np.asarray(x)
@@ -134,8 +133,7 @@ class Federation:
         seed: int = 0,
     ) -> "Federation":
         """Columns split over clients: all hold the same rows; `columns` has each one's features."""
-        columns = tuple(np.asarray(block, np.int64).ravel() for block in columns)
-        _check_parts(columns, x.shape[1], what="columns")
+        columns = tuple(checks.check_partition(columns, x.shape[1], what="columns"))
         order = np.concatenate(columns)
         shuffled = np.random.default_rng(seed).permutation(x.shape[0])
         x = x.tocsr() if scipy.sparse.issparse(x) else np.asarray(x)
@@ -215,27 +213,6 @@ class Federation:
             f"Federation({self.num_clients} clients, {count} rows x {features} features, "
             f"split by {self.split}{f', {self.classes} classes' if self.classes else ''})"
         )
-
-
-def _check_parts(parts: Sequence[np.ndarray], count: int, what: str = "rows") -> None:
-    if not len(parts):
-        raise ValueError(f"parts must give at least one client some {what}, got no client")
-    if len(parts) > count:
-        raise ValueError(f"{len(parts)} clients cannot share {count} {what}: some would be empty")
-    for i, part in enumerate(parts):
-        if not len(part):
-            raise ValueError(
-                f"client {i} is empty; every client must hold at least one of the {what}"
-            )
-        if part.min() < 0 or part.max() >= count:
-            bad = part[(part < 0) | (part >= count)][0]
-            raise ValueError(f"client {i} is given {what} number {bad}; there are 0..{count - 1}")
-    everything = np.concatenate(parts)
-    times = np.bincount(everything, minlength=count)
-    if times.max() > 1:
-        twice = int(np.argmax(times > 1))
-        owners = [i for i, part in enumerate(parts) for _ in range(int((part == twice).sum()))]
-        raise ValueError(f"{what} number {twice} is given more than once, to clients {owners}")
 
 
 def _shares(weights: Any, sizes: np.ndarray) -> np.ndarray:

@@ -169,7 +169,7 @@ def test_clusters_find_separated_clouds_dense_and_sparse():
         (Clusters(1, 4, 2), "cannot hold all 4 clusters"),
         (Clusters(200, 4, 2), "only 120 rows"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises((ValueError, TypeError), match=message):
             how(x)
 
 
@@ -188,7 +188,7 @@ def test_by_column():
         (ByColumn([1, 2]), table, "for 3 rows"),
         (ByColumn(min_rows=3), table, "the most is 2"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises((ValueError, TypeError), match=message):
             how(data)
 
 
@@ -208,27 +208,27 @@ def test_columns_bad_input():
     for how, message in (
         (EvenColumns(4), "4 clients but only 3 columns"),
         (ColumnSizes((1, 1)), "sum to 2, but there are 3 columns"),
-        (ColumnSizes((0, 3)), r"sizes\[0\]=0"),
+        (ColumnSizes((0, 3)), r"sizes\[0\] must be at least 1, got 0"),
         (ColumnNames({"a": ["age", "play"]}), "a: no column 'play'; did you mean 'pay'"),
         (ColumnNames({"a": ["age"], "b": ["age", "pay"]}), "has one owner"),
         (ColumnNames({"a": ["age"], "b": ["pay"]}), "1 of 3 columns have no owner"),
         (ColumnNames({"a": ["age", "pay", "debt"], "b": []}), "client 1 has no columns"),
         (Parties(), "table.columns is None"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises((ValueError, TypeError), match=message):
             how(table)
 
 
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        (IID(0), "clients=0"),
-        (IID(2.5), "clients=2.5"),
+        (IID(0), "IID: clients must be at least 1, got 0"),
+        (IID(2.5), "clients must be a whole number, got 2.5"),
         (IID(11), "11 clients .* but only 10 rows"),
-        (Dirichlet(2, 0.0), "alpha=0.0"),
-        (Dirichlet(2, np.inf), "alpha=inf"),
+        (Dirichlet(2, 0.0), "alpha must be more than 0 and finite, got 0"),
+        (Dirichlet(2, np.inf), "alpha must be .*got inf"),
         (Dirichlet(4, 1.0, min_rows=3), "at least 12 rows"),
-        (QuantitySkew(2, -1.0), "alpha=-1.0"),
+        (QuantitySkew(2, -1.0), "alpha must be .*got -1"),
         (LabelsPerClient(2, 3), "k=3, but there are 2 labels"),
         (LabelsPerClient(1, 1), "cannot hold all 2 labels"),
         (Shards(6, 2), "6 clients .* but only 10 rows"),
@@ -236,7 +236,7 @@ def test_columns_bad_input():
     ],
 )
 def test_rows_bad_input(how, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         how(np.arange(10) % 2)
 
 
@@ -259,7 +259,7 @@ def test_check_partition_words():
         ([[0], [2]], "1 of 3 rows have no owner, the first is 1"),
         ([[0.5]], "vector of integers"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises((ValueError, TypeError), match=message):
             check_partition(parts, 3)
 
 

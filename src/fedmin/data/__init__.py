@@ -9,6 +9,7 @@ Files come from the folder that FEDMIN_DATA names (or the system's cache) and ar
 their sha256; what is missing is downloaded.
 """
 
+from fedmin.checks import check_partition
 from fedmin.data.by_columns import ColumnNames, ColumnSizes, EvenColumns, Parties
 from fedmin.data.by_labels import CountTable, Dirichlet, LabelsPerClient, Shards
 from fedmin.data.by_rows import IID, ByColumn, Clusters, QuantitySkew
@@ -22,7 +23,6 @@ from fedmin.data.made import Synthetic
 from fedmin.data.papers import fedprox, simulation_one, simulation_two, softmax_fedfw
 from fedmin.data.parties import Joined, Party, join_parties, read_party
 from fedmin.data.partition import PARTITIONERS, partition
-from fedmin.data.partition_checks import check_partition
 from fedmin.data.plays import read_speeches
 from fedmin.data.split import hold_out
 from fedmin.data.synthetic import SYNTHETIC, logistic_margin, quadratics, sparse_regression

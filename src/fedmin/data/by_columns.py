@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedmin.data.checks import nearest
-from fedmin.data.partition_checks import at_least, check_partition
+from fedmin.checks import check_partition, nearest
+from fedmin.data.dealing import at_least
 
 __all__ = ["ColumnNames", "ColumnSizes", "EvenColumns", "Parties"]
 

@@ -9,11 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedmin.data.files import DataFileError
-from fedmin.data.partition_checks import (
+from fedmin.checks import check_partition
+from fedmin.data.dealing import (
     apportion,
     at_least,
-    check_partition,
     deal,
     enough_rows,
     fill_up,
@@ -21,6 +20,7 @@ from fedmin.data.partition_checks import (
     share_groups,
     simplex,
 )
+from fedmin.data.files import DataFileError
 
 __all__ = ["CountTable", "Dirichlet", "LabelsPerClient", "Shards"]
 

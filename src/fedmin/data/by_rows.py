@@ -8,11 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
-from fedmin.data.checks import nearest
-from fedmin.data.partition_checks import (
+from fedmin.checks import check_partition, nearest
+from fedmin.data.dealing import (
     apportion,
     at_least,
-    check_partition,
     deal,
     enough_rows,
     positive,

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import scipy.sparse as sp
-
-
-def nearest(name: object, known: Iterable[str]) -> str:
-    """The end of an error message: the nearest known name, or all of them."""
-    known = [str(k) for k in known]
-    close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    if len(known) > 40:
-        return f"there are {len(known)}, from {known[0]!r} to {known[-1]!r}"
-    return "there is " + ", ".join(repr(k) for k in known)
 
 
 def as_matrix(name: str, x):

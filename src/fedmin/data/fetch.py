@@ -8,8 +8,8 @@ import warnings
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from fedmin.checks import nearest
 from fedmin.data.catalogue import CATALOGUE, Part, Variant
-from fedmin.data.checks import nearest
 
 __all__ = ["ChecksumError", "Located", "NotCachedError", "UnknownChecksum", "cache", "fetch"]
 

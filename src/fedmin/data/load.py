@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from fedmin.checks import nearest
 from fedmin.data.catalogue import CATALOGUE
-from fedmin.data.checks import nearest
 from fedmin.data.embedded import EMBEDDED, load_embedded
 from fedmin.data.made import Synthetic
 from fedmin.data.public import PUBLIC

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedmin.data.checks import nearest
+from fedmin.checks import nearest
 from fedmin.data.files import DataFileError, read_bytes
 
 __all__ = ["Joined", "Party", "join_parties", "read_party"]

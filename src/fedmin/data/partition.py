@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from fedmin.checks import check_partition
 from fedmin.data.by_columns import ColumnNames, ColumnSizes, EvenColumns, Parties
 from fedmin.data.by_labels import CountTable, Dirichlet, LabelsPerClient, Shards
 from fedmin.data.by_rows import IID, ByColumn, Clusters, QuantitySkew
 from fedmin.data.made import Synthetic
-from fedmin.data.partition_checks import check_partition
 from fedmin.data.table import Table
 
 __all__ = ["PARTITIONERS", "partition"]

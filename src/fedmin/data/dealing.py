@@ -1,77 +1,16 @@
-"""What every partition must be, and the small arithmetic that partitioners share."""
+"""The small arithmetic that partitioners share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-__all__ = ["check_partition"]
-
-
-def check_partition(
-    parts: Sequence, total: int, *, covering: bool = True, what: str = "rows"
-) -> list[np.ndarray]:
-    """Disjoint, in range, none empty and, unless told otherwise, covering; else an error.
-
-    Args:
-        parts: one index array a client.
-        total: number of rows (or columns) there are.
-        covering: whether every one of them must have an owner.
-        what: the word for them in messages.
-
-    >>> from fedmin.data import check_partition
-    >>> check_partition([[0, 2], [1, 2]], 3)
-    Traceback (most recent call last):
-        ...
-    ValueError: client 1 holds row 2, and so does client 0; a row has one owner
-    """
-    one = what.removesuffix("s")
-    if len(parts) == 0:
-        raise ValueError("no clients; there must be at least one")
-    owner = np.full(total, -1, np.int64)
-    checked = []
-    for client, part in enumerate(parts):
-        part = np.asarray(part)
-        if part.size == 0:
-            raise ValueError(
-                f"client {client} has no {what}; give every client at least one "
-                "(fewer clients, or a milder split)"
-            )
-        if part.ndim != 1 or not np.issubdtype(part.dtype, np.integer):
-            raise ValueError(f"client {client}: {what} must be a vector of integers")
-        part = part.astype(np.int64)
-        low, high = int(part.min()), int(part.max())
-        if low < 0 or high >= total:
-            bad = low if low < 0 else high
-            raise ValueError(f"client {client} holds {one} {bad}; there are {total} {what}")
-        _claim(owner, part, client, one)
-        checked.append(part)
-    if covering and (owner < 0).any():
-        lost = np.flatnonzero(owner < 0)
-        raise ValueError(f"{lost.size} of {total} {what} have no owner, the first is {lost[0]}")
-    return checked
-
-
-def _claim(owner: np.ndarray, part: np.ndarray, client: int, one: str) -> None:
-    taken = part[owner[part] >= 0]
-    if taken.size:
-        other = owner[taken[0]]
-        raise ValueError(
-            f"client {client} holds {one} {taken[0]}, and so does client {other}; "
-            f"a {one} has one owner"
-        )
-    owner[part] = client
-    values, counts = np.unique(part, return_counts=True)
-    if (counts > 1).any():
-        raise ValueError(f"client {client} holds {one} {values[counts > 1][0]} twice")
+from fedmin import checks
 
 
 def at_least(who: object, **values) -> None:
     """Raise for the first value below 1 or not whole."""
     for name, value in values.items():
-        if isinstance(value, bool) or int(value) != value or value < 1:
-            raise ValueError(f"{_name(who)}: {name}={value!r}; it must be a whole number above 0")
+        checks.at_least(f"{_name(who)}: {name}", value, 1)
 
 
 def enough_rows(who: object, clients: int, rows: int, per_client: int = 1) -> None:
@@ -87,8 +26,7 @@ def enough_rows(who: object, clients: int, rows: int, per_client: int = 1) -> No
 def positive(who: object, **values) -> None:
     """Raise for the first value that is not a finite number above 0."""
     for name, value in values.items():
-        if not (np.isfinite(value) and value > 0):
-            raise ValueError(f"{_name(who)}: {name}={value!r}; it must be a number above 0")
+        checks.positive(f"{_name(who)}: {name}", value)
 
 
 def _name(who: object) -> str:
