@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse
 
 from fedmin import checks
-from fedmin.matrix import Dense, Matrix, SparseRows, float_type, matrix, sparse_rows
+from fedmin.matrix import Dense, Matrix, SparseRows, float_type, matrix
 from fedmin.rows import Rows
 
 
@@ -83,13 +83,12 @@ class Federation:
         parts = checks.check_partition(parts, count, covering=False)
         rng = np.random.default_rng(seed)
         order = np.concatenate([rng.permutation(part) for part in parts])
-        x = x.tocsr() if scipy.sparse.issparse(x) else np.asarray(x)
         y = np.asarray(y)
         if len(y) != count:
             raise ValueError(f"y must have one entry a row: x has {count} rows, y has {len(y)}")
         sizes = np.array([len(part) for part in parts])
         return cls(
-            pool=rows(x[order], _labels(y[order], classes)),
+            pool=rows(matrix(x, order), _labels(y[order], classes)),
             sizes=sizes,
             weights=_shares(weights, sizes),
             names=_names(names, len(parts)),
@@ -257,4 +256,4 @@ def _columns(x: Matrix, begin: int, end: int) -> Matrix:
     csr = scipy.sparse.csr_matrix(
         (x.values[row, slot], (row, x.features[row, slot] - begin)), (x.shape[0], end - begin)
     )
-    return sparse_rows(csr)
+    return matrix(csr)

@@ -6,6 +6,7 @@ product is then a gather and a sum, its transpose a scatter, both plain loops fo
 against SciPy's CSR and JAX's BCOO/BCSR in benchmarks/sparse.py.
 """
 
+import math
 from abc import abstractmethod
 
 import equinox as eqx
@@ -118,8 +119,10 @@ class SparseRows(Matrix):
         return zeros.at[self.features].add(terms, mode="promise_in_bounds")
 
 
-def matrix(values) -> Matrix:
+def matrix(values, order: np.ndarray | None = None) -> Matrix:
     """A `Matrix` from a NumPy array or any SciPy sparse matrix; a sparse one is never made dense.
+
+    `order` picks rows, in that order.
 
     >>> import numpy as np, fedmin
     >>> fedmin.matrix(np.zeros((4, 2))).shape
@@ -128,24 +131,44 @@ def matrix(values) -> Matrix:
     if isinstance(values, Matrix):
         return values
     if scipy.sparse.issparse(values):
-        return sparse_rows(values.tocsr())
+        return _sparse_rows(values.tocsr(), order)
     values = np.asarray(values)
     if values.ndim != 2:
         raise ValueError(f"data must be a matrix of rows and features, got shape {values.shape}")
-    return Dense(np.ascontiguousarray(values, dtype=float_type()))
+    if order is None:
+        order = np.arange(len(values))
+    dense = _aligned((len(order), values.shape[1]), float_type())
+    for some in _blocks(len(order)):
+        dense[some] = values[order[some]]
+    return Dense(dense)
 
 
-def sparse_rows(csr: scipy.sparse.csr_matrix, slots: int | None = None) -> SparseRows:
-    """The padded layout of a CSR matrix, with at least `slots` slots a row."""
-    counts = np.diff(csr.indptr)
-    width = max(int(counts.max(initial=0)), slots or 0, 1)
-    place = np.arange(csr.nnz) - np.repeat(csr.indptr[:-1], counts)
-    row = np.repeat(np.arange(csr.shape[0]), counts)
-    features = np.zeros((csr.shape[0], width), np.int32)
-    values = np.zeros((csr.shape[0], width), float_type())
-    features[row, place] = csr.indices
-    values[row, place] = csr.data
+def _sparse_rows(csr: scipy.sparse.csr_matrix, order: np.ndarray | None) -> SparseRows:
+    order = np.arange(csr.shape[0]) if order is None else order
+    slots = max(int(np.diff(csr.indptr)[order].max(initial=0)), 1)
+    features = _aligned((len(order), slots), np.dtype(np.int32))
+    values = _aligned((len(order), slots), float_type())
+    features[:], values[:] = 0, 0
+    for some in _blocks(len(order)):
+        part = csr[order[some]]
+        counts = np.diff(part.indptr)
+        row = np.repeat(np.arange(part.shape[0]), counts) + some.start
+        slot = np.arange(part.nnz) - np.repeat(part.indptr[:-1], counts)
+        features[row, slot], values[row, slot] = part.indices, part.data
     return SparseRows(features, values, int(csr.shape[1]))
+
+
+def _blocks(count: int, size: int = 4096) -> list[slice]:
+    """Rows a few thousand at a time, so that no second copy of a large matrix is made."""
+    return [slice(a, min(a + size, count)) for a in range(0, count, size)]
+
+
+def _aligned(shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
+    """An array at an address that JAX's CPU devices can use as it is, without a copy."""
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.empty(size + 64, np.uint8)
+    first = -memory.ctypes.data % 64
+    return memory[first : first + size].view(dtype).reshape(shape)
 
 
 def float_type() -> np.dtype:

@@ -4,7 +4,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import AxisType, Mesh, NamedSharding
@@ -86,7 +85,7 @@ def _cut(rows: Rows, bounds: list[tuple[int, int]]) -> Rows:
 def _cut_array(a: np.ndarray, bounds: list[tuple[int, int]]) -> Array:
     """Each device its own stretch of the leading axis, padded with zeros to equal lengths."""
     if len(bounds) == 1:
-        return jnp.asarray(a)
+        return jax.device_put(a)  # in place, where the array lies at a good address
     length = max(end - begin for begin, end in bounds)
     mesh = mesh_of(len(bounds))
     pieces = []
@@ -101,5 +100,5 @@ def _cut_array(a: np.ndarray, bounds: list[tuple[int, int]]) -> Array:
 
 def _put(a: np.ndarray, devices: int, spec: Any = P(AXIS)) -> Array:
     return (
-        jnp.asarray(a) if devices == 1 else jax.device_put(a, NamedSharding(mesh_of(devices), spec))
+        jax.device_put(a) if devices == 1 else jax.device_put(a, NamedSharding(mesh_of(devices), spec))
     )
