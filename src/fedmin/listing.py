@@ -97,6 +97,11 @@ def show(head: Sequence[str], lines: Sequence[Sequence[str]], right: Sequence[st
         table.add_column(name, justify=side, no_wrap=not wraps, style=style, overflow="fold")
     for line in lines:
         table.add_row(*(Text(cell) for cell in line))
-    if not screen.is_terminal:
-        screen = Console(width=max(80, screen.measure(table).maximum))
-    screen.print(table)
+    if screen.is_terminal:
+        screen.print(table)
+        return
+    wide = Console(width=1000)
+    with wide.capture() as captured:
+        wide.print(table)
+    for line in captured.get().splitlines():
+        print(line.rstrip())

@@ -1,4 +1,4 @@
-"""Curves of several runs as one picture: a row a recorded column, a column a quantity it is against."""
+"""Curves of several runs as one picture: a row a column of the history, each against two things."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,6 +33,7 @@ def figure(
         axes[i][0].set_ylabel(LABELS.get(column, column))
         if in_logs(results, column):
             _log_axis(axes[i][0])
+        axes[i][0].set_ylim(bottom=lowest(results, column))
     axes[0][0].legend(frameon=False)
     if title:
         picture.suptitle(title, fontsize="large")
@@ -47,6 +48,14 @@ def in_logs(results: Mapping[str, Result], column: str) -> bool:
     if "accuracy" in column or not values or min(values) <= 0:
         return False
     return max(values) > LOG_FROM * min(values)
+
+
+def lowest(results: Mapping[str, Result], column: str) -> float | None:
+    """Where an accuracy's axis begins; from the start's 1/classes on, runs look all alike."""
+    later = [v for r in results.values() for v in r.history[column][1:].tolist() if v == v]
+    if "accuracy" not in column or len(later) < 2:
+        return None
+    return max(0.0, min(later) - 0.05 * (max(later) - min(later)) - 0.005)
 
 
 def _curves(ax, results: Mapping[str, Result], column: str, against: str) -> None:

@@ -41,7 +41,9 @@ def _grid(counts: np.ndarray, names: tuple[str, ...], labels: list[str]) -> str:
         out.append(f'<text x="{left - 10}" y="{y + 15}" text-anchor="end">{name}</text>')
         out += [_cell(left + cell * j, y, cell, int(n), most) for j, n in enumerate(line)]
     size = f'viewBox="0 0 {width} {height}" style="max-width:{width}px;min-width:{width * 0.8:g}px"'
-    return f'<svg class="holders" role="img" aria-label="who holds what" {size}>{"".join(out)}</svg>'
+    return (
+        f'<svg class="holders" role="img" aria-label="who holds what" {size}>{"".join(out)}</svg>'
+    )
 
 
 MIDDLE = 'text-anchor="middle"'

@@ -36,6 +36,8 @@ function axis(low, high, from, to, log, wanted) {
 }
 
 class Chart {
+  static count = 0;
+
   constructor(spec) {
     Object.assign(this, spec);
     this.box = document.createElement("div");
@@ -47,7 +49,8 @@ class Chart {
     this.plot.addEventListener("pointermove", (e) => this.point(e));
     this.plot.addEventListener("pointerdown", (e) => this.point(e));
     this.plot.addEventListener("pointerleave", () => this.leave());
-    this.positive = this.runs(true).every((r) => r.ys.every((v) => v === null || v > 0));
+    this.clip = `clip${Chart.count++}`;
+    this.positive = this.low === null && this.runs(true).every((r) => r.ys.every((v) => v === null || v > 0));
     this.controls();
   }
 
@@ -84,16 +87,18 @@ class Chart {
     if (!ys.length) return void (this.plot.textContent = "nothing to draw: no finite value");
     let [low, high] = [Math.min(...ys), Math.max(...ys)];
     if (low === high) [low, high] = [low - 0.5 * Math.abs(low) - 1e-9, high + 0.5 * Math.abs(high) + 1e-9];
+    if (this.low !== null) low = Math.min(this.low, high);
     const log = this.log && low > 0;
     if (log) [low, high] = [low / (high / low) ** 0.04, high * (high / low) ** 0.04];
-    else [low, high] = [low - 0.04 * (high - low), high + 0.04 * (high - low)];
+    else [low, high] = [low - (this.low === null ? 0.04 : 0) * (high - low), high + 0.04 * (high - low)];
     const X = axis(Math.min(...xs), Math.max(...xs), left, right, false, width < 380 ? 4 : 6);
     const Y = axis(low, high, bottom, top, log, 5);
     const out = Y.ticks.map((v) => `<line class="grid" x1="${left}" x2="${right}" y1="${Y.at(v)}" y2="${Y.at(v)}"/>
       <text x="${left - 7}" y="${Y.at(v) + 4}" text-anchor="end">${show(v)}</text>`);
     out.push(...X.ticks.map((v) => `<text x="${X.at(v)}" y="${bottom + 17}" text-anchor="middle">${show(v)}</text>`));
     out.push(`<text x="${(left + right) / 2}" y="${height - 3}" text-anchor="middle">${escape(data.labels[this.x])}</text>`);
-    for (const r of shown) out.push(this.curve(r, X, Y, log));
+    out.push(`<clipPath id="${this.clip}"><rect x="${left - 4}" y="0" width="${right - left + 8}" height="${bottom}"/></clipPath>`);
+    for (const r of shown) out.push(this.curve(r, X, Y));
     out.push(`<g class="marks"></g>`);
     const words = `${data.labels[this.y]} against ${data.labels[this.x]}`;
     this.plot.innerHTML = `<svg role="img" aria-label="${escape(words)}" viewBox="0 0 ${width} ${height}">${out.join("")}</svg>`;
@@ -110,7 +115,7 @@ class Chart {
     });
     const k = r.ys.length - 1;
     const end = r.ys[k] === null ? "" : `<circle cx="${X.at(r.xs[k])}" cy="${Y.at(r.ys[k])}" r="3" fill="${color(r.i)}"/>`;
-    return `<path d="${path}" fill="none" stroke="${color(r.i)}" stroke-width="2" stroke-linejoin="round"/>${end}`;
+    return `<path d="${path}" fill="none" stroke="${color(r.i)}" stroke-width="2" stroke-linejoin="round" clip-path="url(#${this.clip})"/>${end}`;
   }
 
   // each shown run's value where the pointer is; a run that ended before says so by its absence
@@ -129,7 +134,7 @@ class Chart {
     const best = found.reduce((a, b) => (b.off < a.off ? b : a));
     const x = this.X.at(best.r.xs[best.k]);
     const dots = found.map(({ r, k }) =>
-      `<circle cx="${this.X.at(r.xs[k])}" cy="${this.Y.at(r.ys[k])}" r="4.5" fill="${color(r.i)}"/>`);
+      `<circle cx="${this.X.at(r.xs[k])}" cy="${Math.min(this.bottom, this.Y.at(r.ys[k]))}" r="4.5" fill="${color(r.i)}"/>`);
     this.plot.querySelector(".marks").innerHTML =
       `<line class="cross" x1="${x}" x2="${x}" y1="${this.top}" y2="${this.bottom}"/>${dots.join("")}`;
     const lines = found.map(({ r, k }) =>

@@ -16,7 +16,7 @@ import numpy as np
 from fedmin.curves import LABELS, axis_of
 from fedmin.federation import Federation
 from fedmin.reports import tables
-from fedmin.reports.figure import in_logs
+from fedmin.reports.figure import in_logs, lowest
 from fedmin.reports.holders import holders
 from fedmin.reports.versions import versions
 from fedmin.result import Result
@@ -68,7 +68,7 @@ def chart_data(
             for name, run in results.items()
         ],
         "charts": [
-            {"y": column, "x": x, "log": in_logs(results, column)}
+            {"y": column, "x": x, "log": in_logs(results, column), "low": lowest(results, column)}
             for column in columns
             for x in against[:2]
         ],

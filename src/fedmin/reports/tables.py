@@ -77,10 +77,9 @@ def levels(results: Mapping[str, Result], column: str, wanted: Sequence[float]) 
         cells: list[str] = []
         for run in results.values():
             at = run.first(column, level)
-            sent = [run.ledger.cumulative(way) for way in ("down", "up")]
-            both = "never" if at is None else megabytes(int(sent[0][int(at)] + sent[1][int(at)]))
-            cells += ["never" if at is None else f"{at:g}", both]
-        lines.append([f"{level:g}", *cells])
+            sent = sum(run.ledger.cumulative(way) for way in ("down", "up"))
+            cells += ["never", ""] if at is None else [f"{at:g}", megabytes(int(sent[int(at)]))]
+        lines.append([number(float(level)), *cells])
     return table(head, lines)
 
 
@@ -88,6 +87,7 @@ def by_kind(results: Mapping[str, Result]) -> str:
     """A bar a run, cut by kind of message, and the exact bytes below."""
     most = max(run.ledger.bytes() for run in results.values()) or 1
     kinds = list(dict.fromkeys(k for run in results.values() for k in run.ledger.by_kind()))
+    kinds.sort(key=lambda kind: not kind.startswith("down"))
     tones = _tones(kinds)
     bars = "".join(_bar(name, run.ledger, tones, most) for name, run in results.items())
     lines = [
