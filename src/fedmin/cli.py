@@ -75,13 +75,14 @@ def demo(
 
 
 def _print_finals(results: dict) -> None:
+    from fedmin.demo import step_of
     from fedmin.listing import show
 
     head = ["method", "step", "objective", "test accuracy", "MB sent", "rounds"]
     lines = [
         [
             name,
-            f"{float(run.method.step):g}",
+            f"{step_of(run):g}",
             f"{run.final('objective'):.4f}",
             f"{run.final('accuracy'):.1%}",
             f"{run.ledger.bytes() / 1e6:.2f}",

@@ -40,8 +40,11 @@ class Setting:
 
     def methods(self) -> dict[str, Method]:
         """The two methods, alike in all but their rule."""
-        local = {"epochs": self.epochs, "batches": Blocks(self.batch)}
-        return {"FedAvg": FedAvg(**local), "SCAFFOLD": Scaffold(**local)}
+        batches = Blocks(self.batch)
+        return {
+            "FedAvg": FedAvg(epochs=self.epochs, batches=batches),
+            "SCAFFOLD": Scaffold(epochs=self.epochs, batches=batches),
+        }
 
 
 class Demo(NamedTuple):
@@ -64,7 +67,7 @@ def run(
     out.mkdir(parents=True, exist_ok=True)  # before the work: a bad path should fail at once
     digits = data.load("digits")
     federation = data.partition(digits, data.LabelsPerClient(setting.clients, setting.labels))
-    problem = Softmax(digits.features, digits.classes, l2=1e-3, bias=True)
+    problem = Softmax(64, 10, l2=1e-3, bias=True)
     record = (Objective(), Scores("test"), GradientNorm())
     sweeps = {}
     for name, method in setting.methods().items():
@@ -91,6 +94,11 @@ def run(
     return Demo(results, sweeps, federation, picture, out / "demo.html")
 
 
+def step_of(run: Result) -> float:
+    """The step size a run was made with."""
+    return float(run.method.step)  # type: ignore[attr-defined]
+
+
 def _lead(setting: Setting) -> str:
     return (
         f"{setting.clients} clients hold {setting.labels} of the ten digits each and train one "
@@ -110,10 +118,10 @@ def _reached(results: dict[str, Result]) -> str:
 
 
 def _tuning(sweeps: dict[str, Sweep]) -> str:
-    best = {name: float(runs.best("objective").method.step) for name, runs in sweeps.items()}
+    best = {name: step_of(runs.best("objective")) for name, runs in sweeps.items()}
     lines = []
     for same in zip(*sweeps.values(), strict=True):
-        step = float(same[0].method.step)
+        step = step_of(same[0])
         cells = [
             "diverged"
             if run.status == "diverged"

@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from fedmin import checks
 
@@ -54,7 +54,8 @@ def _methods() -> Lines:
     from fedmin.methods import METHODS
 
     return ["name", "what", "bytes", "reference"], [
-        [name, *_heading(method), method.citation] for name, method in METHODS.items()
+        [name, *_heading(method), getattr(method, "citation", "")]
+        for name, method in METHODS.items()
     ]
 
 
@@ -93,7 +94,7 @@ def show(head: Sequence[str], lines: Sequence[Sequence[str]], right: Sequence[st
     for i, name in enumerate(head):
         wraps = screen.is_terminal and name == "what"
         style = "cyan" if i == 0 else None
-        side = "right" if name in right else "left"
+        side: Literal["left", "right"] = "right" if name in right else "left"
         table.add_column(name, justify=side, no_wrap=not wraps, style=style, overflow="fold")
     for line in lines:
         table.add_row(*(Text(cell) for cell in line))

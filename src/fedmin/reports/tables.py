@@ -77,7 +77,7 @@ def levels(results: Mapping[str, Result], column: str, wanted: Sequence[float]) 
         cells: list[str] = []
         for run in results.values():
             at = run.first(column, level)
-            sent = sum(run.ledger.cumulative(way) for way in ("down", "up"))
+            sent = run.ledger.cumulative("down") + run.ledger.cumulative("up")
             cells += ["never", ""] if at is None else [f"{at:g}", megabytes(int(sent[int(at)]))]
         lines.append([number(float(level)), *cells])
     return table(head, lines)

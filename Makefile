@@ -1,0 +1,53 @@
+# make demo | test | check | bench. Each makes .venv first, once; only python3 (3.11 or newer) and
+# make are needed. Pinned versions are in constraints.txt.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+SOURCES := src tests benchmarks
+
+.PHONY: help demo test check types format bench clean
+
+help:
+	@echo "make demo    FedAvg against SCAFFOLD on non-IID digits, ending with a picture"
+	@echo "make test    all tests"
+	@echo "make check   format and lint, then all tests"
+	@echo "make bench   speed and memory against hand-written JAX"
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"fedmin needs Python 3.11 or newer; $(PYTHON) is {v[0]}.{v[1]}. Try: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+
+# a stamp each, so that a second call installs nothing
+$(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt
+	$(INSTALL) -e .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(INSTALL) -e '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.installed
+	$(BIN)/fedmin demo --out fedmin-demo
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n 2 $(ARGS)
+
+check: $(VENV)/.installed-dev
+	$(BIN)/ruff format --check $(wildcard $(SOURCES))
+	$(BIN)/ruff check $(wildcard $(SOURCES))
+	$(BIN)/python -m pytest -n 2 $(ARGS)
+
+# not a part of check yet: the core is not clean
+types: $(VENV)/.installed-dev
+	MYPYPATH=src $(BIN)/mypy
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix $(wildcard $(SOURCES))
+	$(BIN)/ruff format $(wildcard $(SOURCES))
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/python -m benchmarks $(ARGS)
+
+clean:
+	rm -rf $(VENV) fedmin-demo .pytest_cache .ruff_cache .mypy_cache .hypothesis
