@@ -120,7 +120,7 @@ def _claim(owner: np.ndarray, part: np.ndarray, client: int, one: str) -> None:
         raise ValueError(f"client {client} holds {one} {values[counts > 1][0]} twice")
 
 
-def finite(name: str, values: np.ndarray) -> None:
+def finite(name: str, values: Any) -> None:
     """Refuse NaN and Inf and say where the first one is."""
     values = np.asarray(values)
     if not np.issubdtype(values.dtype, np.inexact) or bool(np.isfinite(np.sum(values))):

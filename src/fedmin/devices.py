@@ -28,8 +28,9 @@ def wanted() -> int:
 
 def spread() -> None:
     """Ask JAX for one CPU device a core, unless the user has chosen or JAX is running."""
-    chosen = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
-    if chosen or jax.config.jax_num_cpu_devices > 0:
+    flagged = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    set_in_jax = jax.config.jax_num_cpu_devices > 0  # type: ignore[attr-defined]
+    if flagged or set_in_jax:
         return
     try:
         jax.config.update("jax_num_cpu_devices", wanted())

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
 
+import jax
 import numpy as np
 import scipy.sparse
 
@@ -65,7 +66,7 @@ class Federation:
         cls,
         x: Any,
         y: Any,
-        parts: Sequence[Sequence[int]],
+        parts: Sequence[Any],
         *,
         test: tuple[Any, Any] | None = None,
         server: tuple[Any, Any] | None = None,
@@ -124,7 +125,7 @@ class Federation:
         cls,
         x: Any,
         y: Any,
-        columns: Sequence[Sequence[int]],
+        columns: Sequence[Any],
         *,
         test: tuple[Any, Any] | None = None,
         names: Sequence[str] | None = None,
@@ -132,20 +133,20 @@ class Federation:
         seed: int = 0,
     ) -> "Federation":
         """Columns split over clients: all hold the same rows; `columns` has each one's features."""
-        columns = tuple(checks.check_partition(columns, x.shape[1], what="columns"))
-        order = np.concatenate(columns)
+        blocks = tuple(checks.check_partition(columns, x.shape[1], what="columns"))
+        order = np.concatenate(blocks)
         shuffled = np.random.default_rng(seed).permutation(x.shape[0])
         x = x.tocsr() if scipy.sparse.issparse(x) else np.asarray(x)
-        sizes = np.array([len(block) for block in columns])
+        sizes = np.array([len(block) for block in blocks])
         return cls(
             pool=rows(x[shuffled][:, order], _labels(np.asarray(y)[shuffled], classes)),
             sizes=sizes,
             weights=_shares("uniform", sizes),
-            names=_names(names, len(columns)),
+            names=_names(names, len(blocks)),
             classes=classes,
             test=None if test is None else rows(test[0][:, order], _labels(test[1], classes)),
             split="features",
-            columns=columns,
+            columns=blocks,
         )
 
     @property
@@ -168,13 +169,7 @@ class Federation:
         begin, end = int(self.starts[i]), int(self.starts[i] + self.sizes[i])
         if self.split == "features":
             return Rows(_columns(self.pool.x, begin, end), self.pool.y, self.pool.weight)
-        x = self.pool.x
-        cut = (
-            Dense(x.values[begin:end])
-            if isinstance(x, Dense)
-            else SparseRows(x.features[begin:end], x.values[begin:end], x.num_features)
-        )
-        return Rows(cut, self.pool.y[begin:end], self.pool.weight[begin:end])
+        return jax.tree.map(lambda a: a[begin:end], self.pool)
 
     def label_counts(self) -> np.ndarray | None:
         """Clients x labels: how many rows of each label a client holds; None without labels."""
@@ -251,6 +246,7 @@ def _labels(y: Any, classes: int | None) -> np.ndarray:
 def _columns(x: Matrix, begin: int, end: int) -> Matrix:
     if isinstance(x, Dense):
         return Dense(x.values[:, begin:end])
+    assert isinstance(x, SparseRows)
     mine = (x.features >= begin) & (x.features < end) & (x.values != 0)
     row, slot = np.nonzero(mine)
     csr = scipy.sparse.csr_matrix(

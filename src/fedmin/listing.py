@@ -60,7 +60,7 @@ def _methods() -> Lines:
 
 
 def _heading(method: type) -> tuple[str, str]:
-    """What a method does and sends, from the docstring of its file (see docs/add-a-method.md)."""
+    """What a method does and sends, from the docstring of its file (see CONTRIBUTING.md)."""
     doc = inspect.getdoc(inspect.getmodule(method)) or ""
     title = re.match(r"[^:\n]+: (.+?)\.?(?:   \[|$)", doc.partition("\n")[0])
     sent = re.search(r"^\s*bytes\s+(.+)$", doc, re.MULTILINE)

@@ -69,11 +69,11 @@ class Transposed(eqx.Module):
 class Dense(Matrix):
     """Rows stored one after the other."""
 
-    values: Array  # f[rows, features]
+    values: Array | np.ndarray  # f[rows, features]
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.values.shape[-2:]
+        return (self.values.shape[-2], self.values.shape[-1])
 
     @property
     def dtype(self):
@@ -95,8 +95,8 @@ class SparseRows(Matrix):
     Array([1., 2.], dtype=float32)
     """
 
-    features: Array  # i[rows, slots]
-    values: Array  # f[rows, slots]
+    features: Array | np.ndarray  # i[rows, slots]
+    values: Array | np.ndarray  # f[rows, slots]
     num_features: int = eqx.field(static=True)
 
     @property
@@ -173,4 +173,4 @@ def _aligned(shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
 
 def float_type() -> np.dtype:
     """What JAX computes in: single precision, unless double is switched on (jax_enable_x64)."""
-    return np.dtype(np.float64 if jax.config.jax_enable_x64 else np.float32)
+    return np.dtype(jnp.result_type(float))

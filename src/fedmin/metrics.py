@@ -108,8 +108,8 @@ class Measure(Metric):
     'size'
     """
 
-    name: str = eqx.field(static=True)
-    function: Callable[[Problem, Array], Array] = eqx.field(static=True)
+    name: str = eqx.field(static=True)  # type: ignore[misc]
+    function: Callable[[Problem, Array], Array] = eqx.field(static=True)  # type: ignore[misc]
     on: Literal["train", "test"] = eqx.field(default="train", static=True)
 
     def names(self, problem, rows):
@@ -142,6 +142,6 @@ class Stop(eqx.Module):
         """Refuse a column that is not recorded."""
         checks.known("recorded column", self.column, columns)
 
-    def __call__(self, columns: tuple[str, ...], values: Array) -> Array:
+    def __call__(self, columns: tuple[str, ...], values: Any) -> Any:
         value = values[columns.index(self.column)]
-        return value <= self.below if self.above is None else value >= self.above
+        return value >= self.above if self.below is None else value <= self.below

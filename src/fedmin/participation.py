@@ -72,7 +72,9 @@ class Bernoulli(Participation):
         checks.between("probability", self.probability, 0.0, 1.0, open_low=True)
 
     def cohort(self, key, round, population):
-        return jnp.arange(population, dtype=jnp.int32), jax.random.bernoulli(key, self.probability, (population,))
+        return jnp.arange(population, dtype=jnp.int32), jax.random.bernoulli(
+            key, self.probability, (population,)
+        )
 
 
 class Cyclic(Participation):
@@ -90,7 +92,9 @@ class Cyclic(Participation):
 
     def cohort(self, key, round, population):
         first = (round * self.count) % population
-        return (first + jnp.arange(self.count, dtype=jnp.int32)) % population, jnp.ones(self.count, bool)
+        return (first + jnp.arange(self.count, dtype=jnp.int32)) % population, jnp.ones(
+            self.count, bool
+        )
 
     def check(self, population):
         _no_more_than(self.count, population)

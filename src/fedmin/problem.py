@@ -55,7 +55,7 @@ class Problem(eqx.Module):
 
     def totals(self, x: Array, rows: Rows) -> Array:
         """f[1 + M]: the weighted sums of the losses, without the regularizer."""
-        return rows.weight @ self.losses(x, rows)
+        return jnp.dot(rows.weight, self.losses(x, rows))
 
     def value(self, x: Array, rows: Rows) -> Array:
         """The objective on these rows."""

@@ -8,6 +8,7 @@ how many there are. It is what a method's client function receives.
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from fedmin.matrix import Matrix
@@ -22,8 +23,8 @@ class Rows(eqx.Module):
     """
 
     x: Matrix  # [n, features]
-    y: Array  # [n, ...] labels or values
-    weight: Array  # f[n]
+    y: Array | np.ndarray  # [n, ...] labels or values
+    weight: Array | np.ndarray  # f[n]
 
     @property
     def count(self) -> int:

@@ -39,7 +39,7 @@ class TopK(Channel):
         parts, form = jax.tree.flatten(up, is_leaf=is_payload)
         errors = form.flatten_up_to(memory)
         wires, kept = zip(*map(self._cut, parts, errors), strict=True)
-        return form.unflatten(wires), form.unflatten(kept)
+        return jax.tree.unflatten(form, wires), jax.tree.unflatten(form, kept)
 
     def decode(self, combined):
         return combined

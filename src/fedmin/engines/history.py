@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import numpy as np
 
 from fedmin.engines.rounds import AGGREGATE, Run
@@ -12,11 +13,11 @@ from fedmin.result import Result
 class History:
     """Recorded rows so far; with the ledger they make the columns of the result."""
 
-    def __init__(self, columns: tuple[str, ...], start: np.ndarray):
+    def __init__(self, columns: tuple[str, ...], start: Any):
         self.columns = columns
         self.rounds, self.seconds, self.values = [0], [0.0], [np.asarray(start)]
 
-    def add(self, round: int, seconds: float, values: np.ndarray) -> None:
+    def add(self, round: int, seconds: float, values: Any) -> None:
         """Enter what was measured after so many rounds."""
         self.rounds.append(int(round))
         self.seconds.append(float(seconds))
@@ -48,15 +49,19 @@ def fault_reason(round: int, client: int, names: tuple[str, ...]) -> str:
     return f"round {round}: client {names[client]} sent a reply that is not finite"
 
 
-def result_of(run: Run, history: History, ledger: Ledger, state: Any, **rest: Any) -> Result:
+def result_of(
+    run: Run, history: History, ledger: Ledger, state: Any, population: int, **rest: Any
+) -> Result:
     """The result of a run that ended in this state."""
+    # devices hold equal numbers of clients, the last of them perhaps some that do not exist
+    clients, memory = jax.tree.map(lambda a: a[:population], (state.clients, state.memory))
     return Result(
         solution=np.asarray(run.method.solution(state.server)),
         history=history.table(ledger),
         ledger=ledger,
         server=state.server,
-        clients=state.clients,
-        memory=state.memory,
+        clients=clients,
+        memory=memory,
         problem=run.problem,
         method=run.method,
         **rest,

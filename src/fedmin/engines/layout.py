@@ -1,6 +1,6 @@
 """A federation's rows over devices: each holds its own clients' and a share of the test rows."""
 
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -22,13 +22,14 @@ class Data(eqx.Module):
     pool: Rows  # a device's clients' rows, one after the other
     starts: Array  # i[devices * share]
     sizes: Array
-    shares: Array  # f, p_i
+    shares: Array  # f[N], p_i of all clients, on every device
     train: Measured
     test: Measured | None
     server_rows: Rows | None
 
 
-SPECS = Data(P(AXIS), P(AXIS), P(AXIS), P(AXIS), P(AXIS), P(AXIS), P())
+_OWN, _SAME = cast(Any, P(AXIS)), cast(Any, P())
+SPECS = Data(_OWN, _OWN, _OWN, _SAME, _OWN, _OWN, _SAME)
 
 
 def mesh_of(devices: int) -> Mesh:
@@ -42,7 +43,7 @@ def lay_out(federation: Federation, devices: int) -> Data:
     groups = [
         range(d * share, min((d + 1) * share, federation.num_clients)) for d in range(devices)
     ]
-    starts, sizes, shares = (np.zeros((devices, share), t) for t in (np.int32, np.int32, float))
+    starts, sizes = (np.zeros((devices, share), np.int32) for _ in range(2))
     bounds = []
     for d, group in enumerate(groups):
         begin = int(federation.starts[group[0]]) if len(group) else 0
@@ -50,11 +51,8 @@ def lay_out(federation: Federation, devices: int) -> Data:
         bounds.append((begin, end))
         starts[d, : len(group)] = federation.starts[list(group)] - begin
         sizes[d, : len(group)] = federation.sizes[list(group)]
-        shares[d, : len(group)] = federation.weights[list(group)]
-    dtype = federation.pool.weight.dtype
     pool = _cut(federation.pool, bounds)
     counts = np.array([end - begin for begin, end in bounds], np.int32)
-    flat = [_put(a.reshape(-1), devices) for a in (starts, sizes, shares.astype(dtype))]
     weight = _cut_array(_measuring_weights(federation), bounds)
     train = Measured(Rows(pool.x, pool.y, weight), _put(counts, devices))
     test = None
@@ -67,10 +65,18 @@ def lay_out(federation: Federation, devices: int) -> Data:
     server_rows = None
     if federation.server_rows is not None:
         server_rows = jax.tree.map(lambda a: _put(a, devices, P()), federation.server_rows)
-    return Data(pool, *flat, train, test, server_rows)
+    return Data(
+        pool=pool,
+        starts=_put(starts.reshape(-1), devices),
+        sizes=_put(sizes.reshape(-1), devices),
+        shares=_put(federation.weights.astype(pool.weight.dtype), devices, P()),
+        train=train,
+        test=test,
+        server_rows=server_rows,
+    )
 
 
-def _measuring_weights(federation: Federation) -> np.ndarray:
+def _measuring_weights(federation: Federation) -> Any:
     """A weight a row, so that the weighted sum over all rows is sum_i p_i mean_i."""
     weight = federation.pool.weight
     owner = np.repeat(np.arange(federation.num_clients), federation.sizes)
@@ -82,7 +88,7 @@ def _cut(rows: Rows, bounds: list[tuple[int, int]]) -> Rows:
     return jax.tree.map(lambda a: _cut_array(a, bounds), rows)
 
 
-def _cut_array(a: np.ndarray, bounds: list[tuple[int, int]]) -> Array:
+def _cut_array(a: Any, bounds: list[tuple[int, int]]) -> Array:
     """Each device its own stretch of the leading axis, padded with zeros to equal lengths."""
     if len(bounds) == 1:
         return jax.device_put(a)  # in place, where the array lies at a good address
@@ -100,5 +106,7 @@ def _cut_array(a: np.ndarray, bounds: list[tuple[int, int]]) -> Array:
 
 def _put(a: np.ndarray, devices: int, spec: Any = P(AXIS)) -> Array:
     return (
-        jax.device_put(a) if devices == 1 else jax.device_put(a, NamedSharding(mesh_of(devices), spec))
+        jax.device_put(a)
+        if devices == 1
+        else jax.device_put(a, NamedSharding(mesh_of(devices), spec))
     )

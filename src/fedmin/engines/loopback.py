@@ -106,7 +106,7 @@ class Loopback:
         memories = zip(*session.memory, strict=True)
         state = State(session.server, stack(*session.clients), tuple(stack(*m) for m in memories))
         return result_of(
-            run, history, ledger, state,
+            run, history, ledger, state, federation.num_clients,
             rounds=done, seed=seed, status=status, reason=reason,
             compile_seconds=ready - clock, run_seconds=time.perf_counter() - ready,
         )  # fmt: skip

@@ -9,7 +9,7 @@ segment     the compiled loop runs up to SEGMENT rounds, records inside, and ret
 """
 
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -78,7 +78,7 @@ def _exchange(plan: Plan, run: Run, exchange, e: int, data: Data, state: State, 
         own = jax.tree.map(lambda a: a[i], down) if exchange.addressed else down
         held, kept = jax.tree.map(lambda a: a[mine], (clients, memory))
         now = Now(t, part.key_of(key, t, e, i))
-        return part.client_part(run, exchange, rows, held, kept, own, data.shares[mine], now)
+        return part.client_part(run, exchange, rows, held, kept, own, data.shares[i], now)
 
     sent = jax.eval_shape(client, slots[0], state.clients, state.memory[e])[0]
     zeros = part.combined_zeros(run, exchange, sent, len(ids))
@@ -95,24 +95,19 @@ def _exchange(plan: Plan, run: Run, exchange, e: int, data: Data, state: State, 
             wires, held, kept, fine = jax.vmap(client, (0, None, None))(slot, clients, memory)
             wires = jax.tree.map(partial(_mask, there), wires)
         mine = jnp.where(there, ids[slot] - first, plan.share)
-        clients, memory = jax.tree.map(
-            lambda a, new: a.at[mine].set(new, mode="drop"), (clients, memory), (held, kept)
-        )
+        clients, memory = _write((clients, memory), mine, (held, kept))
         culprit = jnp.minimum(culprit, jnp.min(jnp.where(fine | ~there, NOBODY, ids[slot])))
         if exchange.reduce == "sum":
             combined = jax.tree.map(jnp.add, combined, run.channel.combine(wires))
         else:
-            place = jnp.where(there, slot, len(ids))
-            combined = jax.tree.map(
-                lambda a, new: a.at[place].set(new, mode="drop"), combined, wires
-            )
+            combined = _write(combined, jnp.where(there, slot, len(ids)), wires)
         return combined, clients, memory, culprit
 
     carry = (zeros, state.clients, state.memory[e], jnp.asarray(NOBODY, jnp.int32))
     combined, clients, memory, culprit = lax.fori_loop(0, -(-here // plan.chunk), group, carry)
     combined = _add_devices(plan, combined)
     culprit = lax.pmin(culprit, AXIS) if plan.devices > 1 else culprit
-    shares = jnp.where(present, _all_shares(plan, data)[ids], 0)
+    shares = jnp.where(present, data.shares[ids], 0)
     server, fine = part.server_part(
         run, exchange, data.server_rows, state.server, combined, shares, present,
         plan.population, Now(t, part.key_of(key, t, e, SERVER)),
@@ -122,12 +117,19 @@ def _exchange(plan: Plan, run: Run, exchange, e: int, data: Data, state: State, 
     return State(server, clients, memories), culprit
 
 
+def _write(tree: Any, at: Array, new: Any) -> Any:
+    """New entries at these places of the leading axis; a place beyond its end is left out."""
+
+    def put(a, b):
+        if len(at) == 1:  # always there: a copy in place, where a scatter would loop
+            return lax.dynamic_update_slice_in_dim(a, b, at[0], 0)
+        return a.at[at].set(b, mode="drop")
+
+    return jax.tree.map(put, tree, new)
+
+
 def _mask(there: Array, a: Array) -> Array:
     return jnp.where(there.reshape(-1, *(1,) * (a.ndim - 1)), a, jnp.zeros((), a.dtype))
-
-
-def _all_shares(plan: Plan, data: Data) -> Array:
-    return lax.all_gather(data.shares, AXIS, tiled=True) if plan.devices > 1 else data.shares
 
 
 def _round(plan: Plan, run: Run, data: Data, state: State, t: Array, key: Array):
@@ -226,12 +228,12 @@ def programs(plan: Plan):
     """The compiled `_begin` and `_segment` of a plan; `jax.jit` keeps one program a shape."""
     begin, segment = partial(_begin, plan), partial(_segment, plan)
     if plan.lanes:
-        lane = Run(None, 0, None, None, None, None)
+        lane = cast(Any, Run)(None, 0, None, None, None, None)
         begin = jax.vmap(begin, (lane, None, 0))
         segment = jax.vmap(segment, (lane, None, 0, 0, None, None, None, None))
     if plan.devices > 1:
         along = P(None, AXIS) if plan.lanes else P(AXIS)
-        states = State(P(), along, along)
+        states = cast(Any, State)(P(), along, along)
         cut = partial(jax.shard_map, mesh=mesh_of(plan.devices), check_vma=False)
         begin = cut(begin, in_specs=(P(), SPECS, P()), out_specs=(states, P()))
         ins = (P(), SPECS, states, P(), P(), P(), P(), P())

@@ -59,12 +59,12 @@ class Measured(eqx.Module):
         return sum_over(Shard(self.rows, zero, self.count[0], self.rows.count), function)
 
 
-def key_of(key: Array, round: Array, exchange: int, party: Array) -> Array:
+def key_of(key: Array, round: Array, exchange: int, party: Array | int) -> Array:
     """The random key of one party in one exchange of one round."""
     return jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(key, round), exchange), party)
 
 
-def start_key(key: Array, party: Array) -> Array:
+def start_key(key: Array, party: Array | int) -> Array:
     """The random key with which a party begins."""
     return jax.random.fold_in(jax.random.fold_in(key, START), party)
 
@@ -182,9 +182,8 @@ def ledger_of(messages: tuple[Shapes, ...]) -> Ledger:
 
 def columns(run: Run, train: Rows, test: Rows | None) -> tuple[str, ...]:
     """The names of what is recorded."""
-    names = [
-        n for m in run.record for n in m.names(run.problem, train if m.on == "train" else test)
-    ]
+    rows: dict[str, Any] = {"train": train, "test": test}
+    names = [name for m in run.record for name in m.names(run.problem, rows[m.on])]
     twice = {n for n in names if names.count(n) > 1}
     if twice:
         raise ValueError(f"record has the column {sorted(twice)[0]!r} more than once")
@@ -194,20 +193,13 @@ def columns(run: Run, train: Rows, test: Rows | None) -> tuple[str, ...]:
 def measure(run: Run, server: Any, train: Measured, test: Measured | None, add_devices) -> Array:
     """f[columns]: everything recorded, at the server's present solution."""
     x = run.method.solution(server)
-    values = []
+    sums: dict[int, Any] = {}
     for on, measured in (("train", train), ("test", test)):
-        wanted = [m for m in run.record if m.on == on]
-        if not wanted:
-            continue
-        parts = [m for m in wanted if jax.tree.leaves(_shape(m, run, x, measured.rows))]
-        sums = measured.sum(
-            lambda rows, p=tuple(parts): [m.measure(run.problem, x, rows) for m in p]
-        )
-        sums = iter(add_devices(sums) if parts else [])
-        values += [(m, next(sums) if m in parts else ()) for m in wanted]
-    order = {id(m): m.finish(run.problem, x, s) for m, s in values}
-    return jnp.stack([v.astype(x.dtype) for m in run.record for v in order[id(m)]])
-
-
-def _shape(metric: Metric, run: Run, x: Array, rows: Rows) -> Any:
-    return jax.eval_shape(metric.measure, run.problem, x, rows)
+        wanted = [i for i, metric in enumerate(run.record) if metric.on == on]
+        if wanted and measured is not None:
+            found = measured.sum(
+                lambda rows: [run.record[i].measure(run.problem, x, rows) for i in wanted]
+            )
+            sums.update(zip(wanted, add_devices(found), strict=True))
+    values = [v for i, m in enumerate(run.record) for v in m.finish(run.problem, x, sums[i])]
+    return jnp.stack([value.astype(x.dtype) for value in values])

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -82,7 +83,7 @@ class Simulator:
                 # a watched run comes back to Python often enough for the bar to move
                 length = int(length * (0.25 if bar.shown else 2.0) / max(took, 1e-4)) + 1
         return result_of(
-            run, history, ledger, state,
+            run, history, ledger, state, federation.num_clients,
             rounds=done, seed=seed, status=status, reason=reason,
             compile_seconds=compile_seconds, run_seconds=spent,
         )  # fmt: skip
@@ -91,10 +92,10 @@ class Simulator:
         self, run: Run, federation: Federation, lanes: bool = False
     ) -> tuple[Plan, Data, Ledger]:
         """What to compile, the data on the devices, and an empty ledger."""
-        devices = min(self.devices or jax.device_count(), federation.num_clients)
-        cohort = len(jax.eval_shape(
-            lambda k: run.participation.cohort(k, 0, federation.num_clients), jax.random.key(0)
-        )[0])  # fmt: skip
+        population = federation.num_clients
+        devices = min(self.devices or jax.device_count(), population)
+        draw = partial(run.participation.cohort, round=jnp.int32(0), population=population)
+        (cohort,) = jax.eval_shape(draw, jax.random.key(0))[0].shape
         on_cpu = jax.default_backend() == "cpu"
         chunk = min(self.chunk or (1 if on_cpu else 64), -(-cohort // devices))
         columns = part.columns(run, federation.pool, federation.test)
@@ -107,7 +108,7 @@ class Simulator:
 def ledger_for(run: Run, federation: Federation) -> Ledger:
     """An empty ledger that knows the sizes of all messages of this run."""
     like = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, federation.pool))
-    number = jax.ShapeDtypeStruct((), jnp.int32)
+    number: Any = jax.ShapeDtypeStruct((), jnp.int32)
     rows = Shard(like, number, number, federation.capacity)
     key = jax.random.key(0)
     server = jax.eval_shape(run.method.init_server, run.problem, key)

@@ -94,6 +94,7 @@ def run_lanes(
     return Sweep(
         result_of(
             dataclasses.replace(run, method=method), history, ledger, _lane(state, i),
+            federation.num_clients,
             rounds=end[0], seed=seed, status=end[1], reason=end[2],
             compile_seconds=compile_seconds, run_seconds=spent / len(lanes),
         )

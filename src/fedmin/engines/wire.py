@@ -78,7 +78,7 @@ def decode(data: bytes, like: Any) -> tuple[Envelope, Any]:
         offset += size * dtype.itemsize
     if offset != len(data):
         raise ValueError(f"{envelope}: {len(data) - offset} bytes too many")
-    return envelope, form.unflatten(leaves)
+    return envelope, jax.tree.unflatten(form, leaves)
 
 
 def sizes(message: Any) -> dict[str, int]:

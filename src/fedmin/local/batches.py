@@ -78,7 +78,11 @@ class WithoutReplacement(Batches):
         checks.at_least("size", self.size, 1)
 
     def batch(self, rows, key, k):
-        return _pick(rows, jax.random.fold_in(key, k), jnp.arange(min(self.size, rows.capacity), dtype=jnp.int32))
+        return _pick(
+            rows,
+            jax.random.fold_in(key, k),
+            jnp.arange(min(self.size, rows.capacity), dtype=jnp.int32),
+        )
 
     def per_epoch(self, rows):
         return _ceil(rows.size, self.size)
@@ -100,7 +104,9 @@ class Shuffled(Batches):
     def batch(self, rows, key, k):
         size = min(self.size, rows.capacity)
         turn, place = jnp.divmod(jnp.asarray(k, jnp.int32), self.per_epoch(rows))
-        return _pick(rows, jax.random.fold_in(key, turn), place * size + jnp.arange(size, dtype=jnp.int32))
+        return _pick(
+            rows, jax.random.fold_in(key, turn), place * size + jnp.arange(size, dtype=jnp.int32)
+        )
 
     def per_epoch(self, rows):
         return _ceil(rows.size, min(self.size, rows.capacity))

@@ -71,7 +71,7 @@ def dense_rows(problem: Problem, rows: Rows) -> Array:
     """The rows' values; a network has no use for sparse ones."""
     if not isinstance(rows.x, Dense):
         raise TypeError(f"{type(problem).__name__} needs dense rows, got {type(rows.x).__name__}")
-    return rows.x.values
+    return jnp.asarray(rows.x.values)
 
 
 class MLP(Problem):
