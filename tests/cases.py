@@ -1,0 +1,193 @@
+"""One case a method. The table carries what differs between methods; the tests do not.
+
+To add a method: one `Case` here, one oracle in test_oracles.py.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fedmin
+import known
+from contract import Addressed, Median, TwoExchanges
+from fedmin import FedAvg, FedOpt, FedProx, FedSGD, Full, Method, Participation, Scaffold
+
+Central = Callable[[np.ndarray, Callable[[np.ndarray], np.ndarray], int], np.ndarray]
+
+
+def descent(step: float) -> Central:
+    """Plain gradient descent, what a method becomes with one client and one step."""
+
+    def run(x, gradient, rounds):
+        for _ in range(rounds):
+            x = x - step * gradient(x)
+        return x
+
+    return run
+
+
+def adaptive(step, server_step, beta1, tau, second) -> Central:
+    """Gradient descent whose steps go through a first and a second moment."""
+
+    def run(x, gradient, rounds):
+        m, v = np.zeros_like(x), np.full_like(x, tau**2)
+        for _ in range(rounds):
+            D = -step * gradient(x)
+            m, v = beta1 * m + (1 - beta1) * D, second(v, D**2)
+            x = x + server_step * m / (np.sqrt(v) + tau)
+        return x
+
+    return run
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A method with settings under which it reaches the world's minimiser."""
+
+    name: str
+    method: Method
+    central: Central  # what N = 1, K = 1, full batches must give
+    single: Method  # the method with K = 1 and full batches
+    world: Callable[[], known.World] = known.shared  # apart: also with heterogeneous clients
+    rounds: int = 400
+    tolerance: float = 1e-8
+    grid: tuple = (0.2, 0.4)  # step sizes of the sweep
+    sweeps: str = "step"
+    participation: Participation = fedmin.Uniform(3)  # one that leaves some out
+    channel: fedmin.Channel = fedmin.TopK(1)  # one that changes what is sent
+    symmetric: bool = True  # clients may be renumbered
+    divisible: bool = True  # a client of equal halves may be cut in two
+    layouts: tuple[tuple[int, int], ...] = ((2, 2),)  # (chunk, devices) to try
+
+    @property
+    def full(self) -> Method:
+        """The same with full batches: nothing random is left."""
+        if not hasattr(self.method, "batches"):
+            return self.method
+        return dataclasses.replace(self.method, batches=Full())
+
+    @property
+    def other(self) -> Method:
+        """The same with other numbers in all places where a number may change."""
+
+        def change(a):
+            return a if isinstance(a, int) else 0.9 * a
+
+        return jax.tree.map(change, self.method)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def adaptive_case(name, rule, second) -> Case:
+    settings = dict(step=0.5, server_step=0.2, beta1=0.5, tau=0.1)
+    return Case(
+        f"fedopt_{name}",
+        FedOpt(local_steps=2, batches=Full(), second=rule, **settings),
+        adaptive(**settings, second=second),
+        FedOpt(batches=Full(), second=rule, **settings),
+        grid=(0.3, 0.5),
+    )
+
+
+EVERY_LAYOUT = ((1, 2), (2, 1), (5, 1), (2, 3))
+STEPS = jnp.array([0.5, 0.4, 0.3, 0.6, 0.5])
+
+CASES = [
+    Case(
+        "fedsgd",
+        FedSGD(0.5),
+        descent(0.5),
+        FedSGD(0.5),
+        world=known.apart,
+        participation=fedmin.Bernoulli(0.25),
+    ),
+    Case(
+        "fedsgd_batches",
+        FedSGD(0.5, batches=fedmin.WithoutReplacement(2)),
+        descent(0.5),
+        FedSGD(0.5),
+        participation=fedmin.Cyclic(2),
+    ),
+    Case(
+        "fedavg",
+        FedAvg(0.5, local_steps=3, batches=fedmin.Blocks(2)),
+        descent(0.5),
+        FedAvg(0.5, batches=Full()),
+    ),
+    Case(
+        "fedavg_epochs",
+        FedAvg(0.5, epochs=2, batches=fedmin.Shuffled(2), server_step=0.9),
+        descent(0.45),
+        FedAvg(0.5, batches=Full(), server_step=0.9),
+        participation=fedmin.Cyclic(2),
+    ),
+    Case(
+        "fedavg_schedule",
+        FedAvg(fedmin.Power(0.8, 0.1), local_steps=2, batches=Full()),
+        descent(0.8),
+        FedAvg(fedmin.Power(0.8, 0.0), batches=Full()),
+        grid=(fedmin.Power(0.8, 0.1), fedmin.Power(0.4, 0.0)),
+        participation=fedmin.Bernoulli(0.25),
+    ),
+    Case(
+        "fedprox",
+        FedProx(0.5, mu=0.1, local_steps=3, batches=fedmin.WithReplacement(2)),
+        descent(0.5),
+        FedProx(0.5, mu=0.1, batches=Full()),
+        rounds=800,
+        participation=fedmin.Cyclic(3),
+    ),
+    Case(
+        "scaffold",
+        Scaffold(0.5, local_steps=3, batches=Full()),
+        descent(0.5),
+        Scaffold(0.5, batches=Full()),
+        world=known.apart,
+        layouts=EVERY_LAYOUT,
+    ),
+    Case(
+        "scaffold_epochs",
+        Scaffold(0.2, epochs=1, batches=fedmin.Blocks(3), server_step=0.9),
+        descent(0.18),
+        Scaffold(0.2, batches=Full(), server_step=0.9),
+        rounds=800,
+        grid=(0.1, 0.2),
+        participation=fedmin.Bernoulli(0.25),
+    ),
+    adaptive_case("adagrad", fedmin.Adagrad(), lambda v, s: v + s),
+    adaptive_case("adam", fedmin.Adam(0.9), lambda v, s: 0.9 * v + 0.1 * s),
+    adaptive_case("yogi", fedmin.Yogi(0.9), lambda v, s: v - 0.1 * s * np.sign(v - s)),
+    Case(
+        "two_exchanges",
+        TwoExchanges(0.3),
+        descent(0.3),
+        TwoExchanges(0.3, local_steps=1),
+        world=known.apart,
+        participation=fedmin.Bernoulli(0.25),
+    ),
+    Case(
+        "gather",
+        Median(0.3),
+        descent(0.3),
+        Median(0.3),
+        rounds=2000,
+        divisible=False,
+        channel=fedmin.Plain(),
+        layouts=EVERY_LAYOUT,
+    ),
+    Case(
+        "addressed",
+        Addressed(STEPS),
+        descent(0.5),
+        Addressed(STEPS[:1]),
+        sweeps="steps",
+        grid=(STEPS, 0.5 * STEPS),
+        symmetric=False,
+        divisible=False,
+    ),
+]

@@ -1,0 +1,57 @@
+"""Settings of every test, and worlds whose minimiser is known by construction (see known.py)."""
+
+import os
+from pathlib import Path
+
+# three devices on any machine, so that clients over devices and an idle device can be tested
+os.environ.setdefault("FEDMIN_DEVICES", "3")
+os.environ.setdefault("MPLBACKEND", "Agg")
+_public = Path(__file__).resolve().parents[2] / "shared" / "data"
+if _public.is_dir():
+    os.environ.setdefault("FEDMIN_DATA", str(_public))
+
+import jax
+import pytest
+from hypothesis import settings
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+import known
+
+# compiling is slow and shared machines are uneven: a time limit would test the machine
+settings.register_profile("fedmin", deadline=None, max_examples=40, derandomize=True)
+settings.load_profile("fedmin")
+
+
+@pytest.fixture(scope="session")
+def apart() -> known.World:
+    """Ridge regression whose clients want different things; solved by numpy.linalg."""
+    return known.apart()
+
+
+@pytest.fixture(scope="session")
+def shared() -> known.World:
+    """Noise-free least squares: one vector is best for every row of every client."""
+    return known.shared()
+
+
+@pytest.fixture(scope="session")
+def logistic() -> known.World:
+    """Logistic regression, solved by SciPy's Newton method."""
+    return known.logistic()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With -n: the common tests of one method stay in one process, which compiles it once."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByCase(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            file, _, rest = nodeid.partition("::")
+            if not file.endswith("test_common.py") or "[" not in rest:
+                return nodeid
+            return f"{file}::{rest[rest.index('[') + 1 : -1].partition('-')[0]}"
+
+    return ByCase(config, log)

@@ -1,0 +1,124 @@
+"""Worlds with a known answer: a problem, unequal clients, and the minimiser found without fedmin."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+import scipy.optimize
+
+import fedmin
+
+SIZES = (3, 5, 4, 6, 2)
+FEATURES = 3
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """A problem on clients, and where its objective is least."""
+
+    problem: fedmin.Problem
+    clients: tuple[tuple[np.ndarray, np.ndarray], ...]
+    weights: str | Sequence[float] = "sizes"
+
+    @property
+    def federation(self) -> fedmin.Federation:
+        return fedmin.Federation.from_clients(self.clients, weights=self.weights)
+
+    @property
+    def shares(self) -> np.ndarray:
+        """p_i, by the definition and not by the library."""
+        sizes = np.array([len(y) for _, y in self.clients], float)
+        given = {"sizes": sizes, "uniform": np.ones(len(sizes))}
+        p = given[self.weights] if isinstance(self.weights, str) else np.asarray(self.weights)
+        return p / p.sum()
+
+    @property
+    def dim(self) -> int:
+        return self.clients[0][0].shape[1]
+
+    def gradient(self, i: int, x: np.ndarray) -> np.ndarray:
+        """grad f_i(x) in NumPy, the regularizer included."""
+        z, y = self.clients[i]
+        return residual(self.problem, z @ x, y) @ z / len(y) + self.problem.l2 * x
+
+    def objective(self, x: np.ndarray) -> float:
+        """F(x) in NumPy."""
+        each = [np.mean(row_loss(self.problem, z @ x, y)) for z, y in self.clients]
+        return float(self.shares @ each + 0.5 * self.problem.l2 * x @ x)
+
+    @property
+    def minimizer(self) -> np.ndarray:
+        """Where F is least: by linear algebra, or by SciPy's Newton method."""
+        pairs = list(zip(self.shares, self.clients, strict=True))
+        if isinstance(self.problem, fedmin.LeastSquares):
+            H = sum(p * z.T @ z / len(y) for p, (z, y) in pairs)
+            b = sum(p * z.T @ y / len(y) for p, (z, y) in pairs)
+            return np.linalg.solve(H + self.problem.l2 * np.eye(self.dim), b)
+
+        def gradient(x):
+            return sum(p * self.gradient(i, x) for i, p in enumerate(self.shares))
+
+        def hessian(x):
+            curves = [1 / (4 * np.cosh(z @ x / 2) ** 2) for z, _ in self.clients]
+            H = sum(
+                p * (z.T * k) @ z / len(y) for k, (p, (z, y)) in zip(curves, pairs, strict=True)
+            )
+            return H + self.problem.l2 * np.eye(self.dim)
+
+        found = scipy.optimize.root(gradient, np.zeros(self.dim), jac=hessian, tol=1e-14)
+        assert np.linalg.norm(gradient(found.x)) < 1e-10
+        return found.x
+
+    def with_clients(self, clients) -> "World":
+        return replace(self, clients=tuple(clients))
+
+    def with_weights(self, weights) -> "World":
+        return replace(self, weights=weights)
+
+
+def residual(problem: fedmin.Problem, prediction: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The derivative of a row's loss by the prediction."""
+    if isinstance(problem, fedmin.Logistic):
+        prediction = 1 / (1 + np.exp(-prediction))
+    return prediction - y
+
+
+def row_loss(problem: fedmin.Problem, prediction: np.ndarray, y: np.ndarray) -> np.ndarray:
+    if isinstance(problem, fedmin.Logistic):
+        return np.logaddexp(0, prediction) - y * prediction
+    return 0.5 * (prediction - y) ** 2
+
+
+def unit_rows(rng: np.random.Generator, count: int, features: int = FEATURES) -> np.ndarray:
+    """Random directions: every client's loss then has curvature of at most 1."""
+    z = rng.standard_normal((count, features))
+    return z / np.linalg.norm(z, axis=1, keepdims=True)
+
+
+@cache
+def apart(seed: int = 0, sizes: tuple[int, ...] = SIZES) -> World:
+    rng = np.random.default_rng(seed)
+    clients = []
+    for size in sizes:
+        z = unit_rows(rng, size)
+        clients.append((z, z @ rng.standard_normal(FEATURES) + 0.1 * rng.standard_normal(size)))
+    return World(fedmin.LeastSquares(FEATURES, l2=0.1), tuple(clients))
+
+
+@cache
+def shared(seed: int = 0, sizes: tuple[int, ...] = SIZES) -> World:
+    rng = np.random.default_rng(seed)
+    best = rng.standard_normal(FEATURES)
+    inputs = [unit_rows(rng, size) for size in sizes]
+    return World(fedmin.LeastSquares(FEATURES), tuple((z, z @ best) for z in inputs))
+
+
+@cache
+def logistic(seed: int = 0, sizes: tuple[int, ...] = SIZES) -> World:
+    rng = np.random.default_rng(seed)
+    clients = []
+    for size in sizes:
+        z = rng.standard_normal((size, FEATURES))
+        clients.append((z, (rng.random(size) < 0.5).astype(int)))
+    return World(fedmin.Logistic(FEATURES, l2=0.1), tuple(clients))

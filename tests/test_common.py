@@ -1,0 +1,249 @@
+"""What holds for every method, on every road its messages may take."""
+
+from collections import Counter
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedmin
+import known
+from agreement import ONE_BY_ONE, assert_same, leaves, run
+from cases import CASES, Case
+from fedmin.engines import rounds as part
+from fedmin.engines import wire
+from fedmin.engines.program import programs
+from fedmin.methods import METHODS
+from fedmin.minimize import assemble
+
+ROADS = {"plain": lambda case: {}, "changed": lambda case: dict(
+    channel=case.channel, participation=case.participation, seed=3, rounds=8
+)}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=CASES, ids=str)
+def case(request) -> Case:
+    return request.param
+
+
+@pytest.fixture(params=ROADS)
+def road(request, case) -> dict:
+    return ROADS[request.param](case)
+
+
+@cache
+def simulated(case: Case, road: tuple) -> fedmin.Result:
+    return run(case.world(), case.method, **dict(road))
+
+
+@cache
+def sent(case: Case, road: tuple) -> tuple[fedmin.Result, list]:
+    """A loopback run, and every message in it: its envelope, its parts and its length in bytes."""
+    messages, encode = [], wire.encode
+
+    def tally(envelope, message):
+        data = encode(envelope, message)
+        parts = {
+            name: sum(np.asarray(a).nbytes for a in jax.tree.leaves(message[name]))
+            for name in message
+        }
+        messages.append((envelope, parts, len(data)))
+        return data
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire, "encode", tally)
+        result = run(case.world(), case.method, engine=fedmin.Loopback(), **dict(road))
+    return result, messages
+
+
+def key(road: dict) -> tuple:
+    return tuple(road.items())
+
+
+def test_every_method_has_a_case():
+    covered = {type(c.method) for c in CASES}
+    missing = [name for name, method in METHODS.items() if method not in covered]
+    assert not missing, f"add a case for {missing} in tests/cases.py"
+    rules = {type(c.method.second) for c in CASES if isinstance(c.method, fedmin.FedOpt)}
+    assert rules == {fedmin.Adagrad, fedmin.Adam, fedmin.Yogi}
+
+
+def test_shapes_are_fixed(case, road):
+    world = case.world()
+    result = simulated(case, key(road))
+    start = case.method.init_server(world.problem, jax.random.key(0))
+    assert jax.tree.structure(start) == jax.tree.structure(result.server)
+    for before, after in zip(jax.tree.leaves(start), jax.tree.leaves(result.server), strict=True):
+        assert (before.shape, before.dtype) == (after.shape, after.dtype)
+    assert result.solution.shape == (world.dim,)
+    assert result.solution.dtype == np.float64
+    for leaf in jax.tree.leaves((result.clients, result.memory)):
+        assert leaf.shape[0] == len(world.clients)
+    assert {len(column) for column in result.history.values()} == {result.rounds + 1}
+
+
+def test_simulator_and_loopback_agree(case, road):
+    assert_same(simulated(case, key(road)), sent(case, key(road))[0])
+
+
+def test_ledger_is_the_encoded_length(case, road):
+    result, messages = sent(case, key(road))
+    kinds, lines = Counter(), Counter()
+    for envelope, parts, length in messages:
+        for name, size in {**parts, "header": length - sum(parts.values())}.items():
+            kinds[f"{envelope.kind} {name}"] += size
+            lines[envelope.round, envelope.exchange, envelope.kind, name] += size
+    for ledger in (result.ledger, simulated(case, key(road)).ledger):
+        assert ledger.by_kind() == dict(kinds)
+        assert ledger.bytes() == sum(length for _, _, length in messages)
+        assert lines == Counter({
+            (r["round"], r["exchange"], r["direction"], r["kind"]): r["bytes"]
+            for r in ledger.per_round() if r["messages"]
+        })  # fmt: skip
+    down = sum(length for envelope, _, length in messages if envelope.kind == "down")
+    assert result.final("bytes_down") == down
+    assert result.final("bytes_up") == result.ledger.bytes() - down
+
+
+def test_columns_are_monotone(case, road):
+    history = simulated(case, key(road)).history
+    assert np.array_equal(history["round"], np.arange(len(history["round"])))
+    for name in ("seconds", "bytes_down", "bytes_up"):
+        assert (np.diff(history[name]) >= 0).all()
+        assert history[name][0] == 0
+
+
+def test_no_retrace(case):
+    world, method = case.world(), case.method
+    run(world, method)
+    pieces = assemble(
+        world.problem, world.federation, method, fedmin.Everyone(), fedmin.Plain(), None, None
+    )
+    compiled = programs(ONE_BY_ONE.prepare(pieces, world.federation)[0])
+    before = [program._cache_size() for program in compiled]
+    assert min(before) >= 1
+    fresh = known.World(world.problem, known.shared(seed=1).clients)
+    changed = [run(world, case.other), run(world, method, seed=1), run(fresh, method)]
+    assert [program._cache_size() for program in compiled] == before
+    first = run(world, method)
+    assert not np.allclose(changed[0].solution, first.solution)  # the new numbers were used
+    assert not np.allclose(changed[2].solution, first.solution)
+
+
+def test_reaches_the_minimizer(case):
+    world = case.world()
+    result = run(world, case.method, rounds=case.rounds, every=case.rounds)
+    assert np.linalg.norm(result.solution - world.minimizer) < case.tolerance
+    assert result.final("objective") == pytest.approx(world.objective(world.minimizer), abs=1e-12)
+
+
+def test_sweep_is_single_runs(case):
+    world = case.world()
+    over = {case.sweeps: case.grid}
+    found = fedmin.sweep(
+        world.problem, world.federation, case.method,
+        rounds=4, over=over, seeds=(0, 7), engine=ONE_BY_ONE,
+    )  # fmt: skip
+    assert len(found) == 2 * len(case.grid)
+    for one in found:
+        assert_same(one, run(world, one.method, seed=one.seed, rounds=4))
+    assert not np.allclose(found[0].solution, found[2].solution)
+
+
+def test_same_seed_same_bits(case, road):
+    first = simulated(case, key(road))
+    again = run(case.world(), case.method, **road)
+    assert_same(first, again, rtol=0)
+
+
+def test_any_chunk_and_devices(case):
+    first = simulated(case, ())
+    for chunk, devices in case.layouts:
+        assert_same(first, run(case.world(), case.method, engine=fedmin.Simulator(chunk, devices)))
+
+
+def twin_world(case: Case) -> known.World:
+    """The case's world, but client 2 holds the same two rows twice."""
+    world = case.world()
+    z, y = (np.concatenate([a[:2], a[:2]]) for a in world.clients[2])
+    return world.with_clients([*world.clients[:2], (z, y), *world.clients[3:]])
+
+
+def test_clients_permuted(case):
+    if not case.symmetric:
+        pytest.skip("clients are told apart by their number")
+    world, order = twin_world(case), [3, 0, 4, 2, 1]
+    plain = run(world, case.full)
+    moved = run(world.with_clients([world.clients[i] for i in order]), case.full)
+    np.testing.assert_allclose(moved.solution, plain.solution, rtol=1e-9)
+    np.testing.assert_allclose(moved.history["objective"], plain.history["objective"], rtol=1e-9)
+    for a, b in zip(jax.tree.leaves(plain.clients), jax.tree.leaves(moved.clients), strict=True):
+        np.testing.assert_allclose(a[jnp.array(order)], b, rtol=1e-9, atol=1e-12)
+
+
+def test_client_cut_in_halves(case):
+    if not case.divisible:
+        pytest.skip("the number of clients matters to this method")
+    world = twin_world(case)
+    z, y = world.clients[2]
+    halves = [(z[:2], y[:2]), (z[2:], y[2:])]
+    cut = world.with_clients([*world.clients[:2], *halves, *world.clients[3:]])
+    whole = run(world, case.full)
+    np.testing.assert_allclose(run(cut, case.full).solution, whole.solution, rtol=1e-9)
+
+
+def test_one_client_one_step_is_central(case):
+    world = case.world()
+    everything = [tuple(np.concatenate(a) for a in zip(*world.clients, strict=True))]
+    alone = world.with_clients(everything)
+    result = run(alone, case.single, rounds=5)
+    expected = case.central(np.zeros(world.dim), lambda x: alone.gradient(0, x), 5)
+    np.testing.assert_allclose(result.solution, expected, rtol=1e-9)
+
+
+def test_absent_clients_keep_their_state(case):
+    road = ROADS["changed"](case)
+    world, population = case.world(), len(case.world().clients)
+    ends = [run(world, case.method, **{**road, "rounds": t}) for t in range(1, 6)]
+    seen_absent = False
+    for t in range(1, 5):
+        draw = part.key_of(jax.random.key(road["seed"]), jnp.int32(t), 0, part.COHORT)
+        ids, there = case.participation.cohort(draw, jnp.int32(t), population)
+        absent = np.setdiff1d(np.arange(population), np.asarray(ids)[np.asarray(there)])
+        seen_absent |= len(absent) > 0
+        before, after = ((r.clients, r.memory) for r in (ends[t - 1], ends[t]))
+        for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
+            np.testing.assert_array_equal(np.asarray(a)[absent], np.asarray(b)[absent])
+            if len(absent) < population:
+                assert not np.array_equal(a, b)  # the others' did move
+    assert seen_absent
+
+
+def test_round_without_clients_changes_nothing(case):
+    if not isinstance(case.participation, fedmin.Bernoulli):
+        pytest.skip("somebody comes in every round")
+    road = ROADS["changed"](case)
+    counts = simulated(case, key(road)).ledger.counts
+    empty = [t for t, count in enumerate(counts) if count == 0 and t > 0]
+    assert empty, "choose another seed: every round found somebody"
+    for t in empty:
+        before, after = (
+            run(case.world(), case.method, **{**road, "rounds": r}) for r in (t, t + 1)
+        )
+        for name in ("solution", "server", "clients", "memory"):
+            a, b = (jax.tree.leaves(getattr(r, name)) for r in (before, after))
+            for u, v in zip(a, b, strict=True):
+                np.testing.assert_array_equal(np.asarray(u), np.asarray(v))
+        assert after.history["bytes_up"][t + 1] == before.history["bytes_up"][t]
+
+
+def test_a_difference_is_seen():
+    """The comparison these tests rest on does notice one bit."""
+    result = run(known.shared(), fedmin.FedSGD(0.5))
+    twin = run(known.shared(), fedmin.FedSGD(np.nextafter(0.5, 1)))
+    with pytest.raises(AssertionError):
+        assert_same(result, twin, rtol=0)
+    assert_same(result, twin)
+    assert len(leaves(result)) > 5
