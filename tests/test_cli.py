@@ -1,0 +1,140 @@
+"""The command line: tables that line up, plain errors, and one real process."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import fedmin
+from fedmin import cli, demo, listing
+from fedmin.channels import CHANNELS
+from fedmin.data import DATASETS, PARTITIONERS
+from fedmin.domain import DOMAINS
+from fedmin.methods import METHODS
+from fedmin.problems import PROBLEMS
+
+REGISTRIES = {
+    "methods": METHODS,
+    "problems": PROBLEMS,
+    "data": DATASETS,
+    "partitioners": PARTITIONERS,
+    "domains": DOMAINS,
+    "channels": CHANNELS,
+}
+
+
+def invoke(*words: str):
+    return CliRunner().invoke(cli.app, list(words))
+
+
+@pytest.mark.parametrize("category", REGISTRIES)
+def test_list_has_a_line_for_everything(category):
+    outcome = invoke("list", category)
+    assert outcome.exit_code == 0
+    head, *lines = outcome.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == list(REGISTRIES[category])
+    what = head.index("what")
+    for line in lines:  # lined up: a summary begins where its heading does
+        assert line[what - 1] == " "
+        assert line[what] != " "
+
+
+def test_list_without_a_category_counts_all():
+    outcome = invoke("list")
+    counted = dict(line.split() for line in outcome.stdout.splitlines()[1:])
+    assert {name: int(counted[name]) for name in REGISTRIES} == {
+        name: len(registry) for name, registry in REGISTRIES.items()
+    }
+
+
+def test_every_thing_has_a_summary():
+    for name, make in listing.categories().items():
+        head, lines = make()
+        for line in lines:
+            assert line[head.index("what")], f"{name}: {line[0]} has no docstring"
+
+
+def test_methods_say_what_they_send_and_cite():
+    head, lines = listing.lines("methods")
+    scaffold = dict(zip(head, next(x for x in lines if x[0] == "scaffold"), strict=True))
+    assert scaffold["what"] == "control variates cancel client drift"
+    assert scaffold["bytes"] == "down 2d, up 2d"
+    assert scaffold["reference"] == "karimireddy2020scaffold"
+    assert all(all(line) for line in lines)
+
+
+def test_unknown_category_suggests_the_nearest():
+    outcome = invoke("list", "metods")
+    assert outcome.exit_code == 2
+    assert "did you mean 'methods'?" in outcome.stderr
+    assert "Traceback" not in outcome.output
+    assert outcome.stdout == ""
+
+
+def test_errors_are_red(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[31m" in invoke("list", "metods").stderr
+
+
+def test_unknown_command_is_bad_input():
+    outcome = invoke("lst")
+    assert outcome.exit_code == 2
+    assert "list" in outcome.stderr
+
+
+def test_a_bug_is_not_hidden(monkeypatch):
+    monkeypatch.setattr(listing, "lines", lambda category: [][0])
+    assert isinstance(invoke("list").exception, IndexError)
+
+
+def test_version_in_a_real_process():
+    source = str(Path(fedmin.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": source, "FEDMIN_DEVICES": "2"}
+    outcome = subprocess.run(
+        [sys.executable, "-m", "fedmin.cli", "version"],
+        capture_output=True, text=True, env=environment, timeout=120, check=True,
+    )  # fmt: skip
+    found = dict(line.split(maxsplit=1) for line in outcome.stdout.splitlines())
+    assert found["fedmin"] == fedmin.__version__
+    assert found["python"] == sys.version.split()[0]
+    assert found["devices"] == "2 x cpu"
+    assert "jax" in found
+
+
+def test_version_imports_nothing_heavy():
+    source = str(Path(fedmin.__file__).parents[1])
+    words = (
+        "import sys, fedmin.cli; from fedmin.reports.versions import versions; versions();"
+        "print([m for m in ('matplotlib', 'sklearn', 'pooch', 'pandas') if m in sys.modules])"
+    )
+    outcome = subprocess.run(
+        [sys.executable, "-c", words],
+        capture_output=True, text=True, timeout=120, check=True,
+        env={**os.environ, "PYTHONPATH": source},
+    )  # fmt: skip
+    assert outcome.stdout.strip() == "[]"
+
+
+def test_demo_prints_both_paths(tmp_path, monkeypatch):
+    tiny = demo.Setting(rounds=2, epochs=1, steps=(0.1, 0.2))
+    whole = demo.run
+    monkeypatch.setattr(demo, "run", lambda out, say: whole(out, tiny, say))
+    outcome = invoke("demo", "--out", str(tmp_path / "new"))
+    assert outcome.exit_code == 0, outcome.output
+    for name in ("demo.png", "demo.html"):
+        assert str(tmp_path / "new" / name) in outcome.stdout
+        assert (tmp_path / "new" / name).stat().st_size > 1000
+    assert "FedAvg" in outcome.stdout
+    assert "2 step sizes" in outcome.stderr
+
+
+def test_demo_into_a_file_fails_at_once(tmp_path):
+    (tmp_path / "taken").write_text("")
+    outcome = invoke("demo", "--out", str(tmp_path / "taken"))
+    assert outcome.exit_code == 2
+    assert "taken" in outcome.stderr
+    assert "Traceback" not in outcome.output

@@ -1,0 +1,174 @@
+"""The page and the picture of a run: whole, offline, and with the run's own numbers."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import fedmin
+from fedmin import demo, reports
+from fedmin.reports import tables
+from fedmin.reports.figure import in_logs
+from fedmin.reports.holders import holders
+from fedmin.reports.page import MOST_POINTS, chart_data
+
+VOID = {"meta", "br", "hr", "img", "input", "link"}
+
+
+class Whole(HTMLParser):
+    """Refuses tags that do not close; keeps the text of cells and scripts."""
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.open: list[str] = []
+        self.cells: list[str] = []
+        self.scripts: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        assert not {"src", "href"} & dict(attrs).keys(), (tag, attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, words):
+        if self.open and self.open[-1] in ("td", "th", "dd", "em"):
+            self.cells.append(words)
+        if self.open and self.open[-1] == "script":
+            self.scripts.append(words)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    setting = demo.Setting(rounds=3, epochs=1, steps=(0.1, 0.4))
+    return demo.run(tmp_path_factory.mktemp("demo") / "out", setting)
+
+
+@pytest.fixture(scope="module")
+def html(found):
+    return found.page.read_text("utf-8")
+
+
+def test_page_is_whole_and_offline(html):
+    Whole(html)
+    assert not re.search(r"https?://|//[a-z]+\.|src=|@import|url\((?!#)", html)
+    assert "prefers-color-scheme: dark" in html
+    assert 'name="viewport"' in html
+
+
+def test_page_has_the_runs_numbers(found, html):
+    cells = Whole(html).cells
+    for name, run in found.results.items():
+        assert name in cells
+        for column in ("objective", "accuracy", "gradient_norm"):
+            assert f"{run.final(column):.4g}" in cells
+        for size in run.ledger.by_kind().values():
+            assert f"{size:,}" in cells
+        assert f"{run.ledger.bytes():,}" in cells
+    for line in reports.versions().values():
+        assert line in cells
+
+
+def test_page_shows_the_whole_sweep(found, html):
+    cells = " ".join(Whole(html).cells)
+    for runs in found.sweeps.values():
+        best = runs.best("objective")
+        for run in runs:
+            mark = " (best)" if run is best else ""
+            assert f"{run.final('objective'):.4g}{mark}" in cells
+
+
+def test_curves_are_the_history(found, html):
+    data = json.loads(Whole(html).scripts[0])
+    assert [run["name"] for run in data["runs"]] == ["FedAvg", "SCAFFOLD"]
+    for run, result in zip(data["runs"], found.results.values(), strict=True):
+        sent = (result.history["bytes_down"] + result.history["bytes_up"]) / 1e6
+        np.testing.assert_allclose(run["values"]["megabytes"], sent, rtol=1e-6)
+        np.testing.assert_allclose(
+            run["values"]["objective"], result.history["objective"], rtol=1e-6
+        )
+    shown = {(chart["y"], chart["x"]) for chart in data["charts"]}
+    assert {(y, x) for y in ("objective", "accuracy") for x in ("round", "megabytes")} <= shown
+
+
+def test_scaffold_sends_twice_the_bytes(found):
+    """The picture by bytes is only honest if the bytes are."""
+    fedavg, scaffold = (run.ledger.by_kind() for run in found.results.values())
+    payload = [
+        sum(v for k, v in kinds.items() if "header" not in k) for kinds in (fedavg, scaffold)
+    ]
+    assert payload[1] == 2 * payload[0]
+
+
+def test_names_cannot_break_the_page(found):
+    run = found.results["FedAvg"]
+    html = reports.page("a < b & c", {'</script><b x="': run}, lead="<i>")
+    names = [r["name"] for r in json.loads(Whole(html).scripts[0])["runs"]]
+    assert names == ['</script><b x="']
+
+
+def test_a_gap_where_a_number_is_not_finite(found):
+    run = found.results["FedAvg"]
+    broken = {**run.history, "objective": np.array([1.0, np.nan, np.inf, 0.5])}
+    odd = fedmin.Result(**{**vars(run), "history": broken})
+    values = chart_data({"odd": odd}, ["objective"], ["round"])["runs"][0]["values"]
+    assert values["objective"] == [1.0, None, None, 0.5]
+    Whole(reports.page("odd", {"odd": odd}))
+
+
+def test_long_runs_are_thinned_with_their_ends(found):
+    run = found.results["FedAvg"]
+    count = 10 * MOST_POINTS
+    long = {c: np.arange(count, dtype=float) for c in run.history}
+    result = fedmin.Result(**{**vars(run), "history": long})
+    values = chart_data({"long": result}, ["objective"], ["round"])["runs"][0]["values"]["round"]
+    assert len(values) == MOST_POINTS
+    assert (values[0], values[-1]) == (0, count - 1)
+
+
+def test_a_page_needs_a_run():
+    with pytest.raises(ValueError, match="at least one run"):
+        reports.page("none", {})
+
+
+def test_picture_is_a_png(found):
+    from matplotlib.image import imread
+
+    pixels = imread(found.picture)
+    assert pixels.shape[0] > 500
+    assert pixels.std() > 0.01  # not blank
+
+
+def test_logs_only_where_they_help(found):
+    assert not in_logs(found.results, "accuracy")
+    wide = fedmin.Result(
+        **{**vars(found.results["FedAvg"]), "history": {"objective": np.array([9.0, 0.1])}}
+    )
+    assert in_logs({"wide": wide}, "objective")
+
+
+def test_holders_shows_every_count(found):
+    counts = found.federation.label_counts()
+    picture = holders(found.federation)
+    Whole(picture)
+    shown = [int(n) for n in re.findall(r'class="(?:on|off)"[^>]*>(\d+)<', picture)]
+    assert shown == [int(n) for n in counts.ravel() if n]
+
+
+@pytest.mark.parametrize("clients", [3, 80])
+def test_holders_without_labels(clients):
+    made = fedmin.data.quadratics(clients=clients, dim=2)
+    picture = holders(fedmin.data.partition(made))
+    Whole(picture)
+    assert ("and 20 more clients" in picture) == (clients == 80)
+
+
+def test_levels_say_never(found):
+    words = tables.levels(found.results, "objective", [-1.0])
+    assert words.count("never") == len(found.results)
