@@ -63,8 +63,14 @@ def decode(data: bytes, like: Any) -> tuple[Envelope, Any]:
         raise ValueError(f"{envelope}: expected {len(wanted)} arrays, got {count}")
     offset, described = HEADER.size, []
     for _ in range(count):
-        code, axes = struct.unpack_from("<BB", data, offset)
-        described.append((TYPES[code], struct.unpack_from(f"<{axes}I", data, offset + 2)))
+        try:
+            code, axes = struct.unpack_from("<BB", data, offset)
+            shape = struct.unpack_from(f"<{axes}I", data, offset + 2)
+        except struct.error:
+            raise ValueError(f"{envelope}: the description of its arrays ends too early") from None
+        if code >= len(TYPES):
+            raise ValueError(f"{envelope}: there is no array type number {code}")
+        described.append((TYPES[code], shape))
         offset += 2 + 4 * axes
     leaves = []
     for (dtype, shape), want in zip(described, wanted, strict=True):

@@ -1,10 +1,12 @@
 """How a client draws the rows of its next step. One class each, one line in `BATCHES`.
 
-`batch(rows, key, k)` is the k-th batch of a round (k = 0, 1, ...), a function of the round's key;
-`per_epoch(rows)` says how many make a pass over the client's rows.
+Drawing and reading are apart: `draw(rows, key, k)` says which rows the k-th batch of a round has,
+a few numbers that are computed for all steps at once before the first; `read(rows, drawn)` fetches
+them. `per_epoch(rows)` says how many batches make a pass over the client's rows.
 """
 
 from abc import abstractmethod
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -20,12 +22,16 @@ class Batches(eqx.Module):
     """How a client draws the rows of its next step."""
 
     @abstractmethod
-    def batch(self, rows: Shard, key: Array, k: Array) -> Rows:
-        """The k-th batch of the round with this key."""
+    def draw(self, rows: Shard, key: Array, k: Array) -> Any:
+        """Which rows the k-th batch of the round with this key has."""
 
     @abstractmethod
-    def per_epoch(self, rows: Shard) -> Array:
-        """How many batches make one pass over the client's rows."""
+    def read(self, rows: Shard, drawn: Any) -> Rows:
+        """The batch that was drawn."""
+
+    @abstractmethod
+    def per_epoch(self, size: Any, capacity: int) -> Any:
+        """How many batches make a pass over `size` rows; no client has more than `capacity`."""
 
 
 class Full(Batches):
@@ -36,11 +42,14 @@ class Full(Batches):
     Full()
     """
 
-    def batch(self, rows, key, k):
+    def draw(self, rows, key, k):
+        return ()
+
+    def read(self, rows, drawn):
         return rows.all()
 
-    def per_epoch(self, rows):
-        return jnp.ones((), jnp.int32)
+    def per_epoch(self, size, capacity):
+        return 1
 
 
 class WithReplacement(Batches):
@@ -56,12 +65,14 @@ class WithReplacement(Batches):
     def __check_init__(self):
         checks.at_least("size", self.size, 1)
 
-    def batch(self, rows, key, k):
-        key = jax.random.fold_in(key, k)
-        return rows.take(jax.random.randint(key, (self.size,), 0, rows.size, jnp.int32))
+    def draw(self, rows, key, k):
+        return jax.random.randint(jax.random.fold_in(key, k), (self.size,), 0, rows.size, jnp.int32)
 
-    def per_epoch(self, rows):
-        return _ceil(rows.size, self.size)
+    def read(self, rows, drawn):
+        return rows.take(drawn)
+
+    def per_epoch(self, size, capacity):
+        return -(-size // self.size)
 
 
 class WithoutReplacement(Batches):
@@ -77,15 +88,15 @@ class WithoutReplacement(Batches):
     def __check_init__(self):
         checks.at_least("size", self.size, 1)
 
-    def batch(self, rows, key, k):
-        return _pick(
-            rows,
-            jax.random.fold_in(key, k),
-            jnp.arange(min(self.size, rows.capacity), dtype=jnp.int32),
-        )
+    def draw(self, rows, key, k):
+        places = jnp.arange(min(self.size, rows.capacity), dtype=jnp.int32)
+        return _pick(rows, jax.random.fold_in(key, k), places)
 
-    def per_epoch(self, rows):
-        return _ceil(rows.size, self.size)
+    def read(self, rows, drawn):
+        return _fetch(rows, drawn)
+
+    def per_epoch(self, size, capacity):
+        return -(-size // self.size)
 
 
 class Shuffled(Batches):
@@ -101,15 +112,17 @@ class Shuffled(Batches):
     def __check_init__(self):
         checks.at_least("size", self.size, 1)
 
-    def batch(self, rows, key, k):
+    def draw(self, rows, key, k):
         size = min(self.size, rows.capacity)
-        turn, place = jnp.divmod(jnp.asarray(k, jnp.int32), self.per_epoch(rows))
-        return _pick(
-            rows, jax.random.fold_in(key, turn), place * size + jnp.arange(size, dtype=jnp.int32)
-        )
+        turn, place = jnp.divmod(k, self.per_epoch(rows.size, rows.capacity))
+        places = place * size + jnp.arange(size, dtype=jnp.int32)
+        return _pick(rows, jax.random.fold_in(key, turn), places)
 
-    def per_epoch(self, rows):
-        return _ceil(rows.size, min(self.size, rows.capacity))
+    def read(self, rows, drawn):
+        return _fetch(rows, drawn)
+
+    def per_epoch(self, size, capacity):
+        return -(-size // min(self.size, capacity))
 
 
 class Blocks(Batches):
@@ -128,26 +141,29 @@ class Blocks(Batches):
     def __check_init__(self):
         checks.at_least("size", self.size, 1)
 
-    def batch(self, rows, key, k):
+    def draw(self, rows, key, k):
+        blocks = self.per_epoch(rows.size, rows.capacity)
+        turn, place = jnp.divmod(k, blocks)
+        return shuffled(jax.random.fold_in(key, turn), place, blocks)
+
+    def read(self, rows, drawn):
         size = min(self.size, rows.capacity)
-        blocks = self.per_epoch(rows)
-        turn, place = jnp.divmod(jnp.asarray(k, jnp.int32), blocks)
-        block = shuffled(jax.random.fold_in(key, turn), place, blocks)
-        return rows.window(block * size, size)
+        return rows.window(drawn * size, size)
 
-    def per_epoch(self, rows):
-        return _ceil(rows.size, min(self.size, rows.capacity))
+    def per_epoch(self, size, capacity):
+        return -(-size // min(self.size, capacity))
 
 
-def _ceil(count: Array, size: int) -> Array:
-    return -(-count // size)
-
-
-def _pick(rows: Shard, key: Array, places: Array) -> Rows:
-    """The rows at these places of a random order; places beyond the client's rows weigh 0."""
+def _pick(rows: Shard, key: Array, places: Array) -> tuple[Array, Array]:
+    """Which rows stand at these places of a random order, and whether the client has as many."""
     there = places < rows.size
-    batch = rows.take(shuffled(key, jnp.where(there, places, 0), rows.size))
-    return Rows(batch.x, batch.y, jnp.where(there, batch.weight, 0))
+    return shuffled(key, jnp.where(there, places, 0), rows.size), there
+
+
+def _fetch(rows: Shard, drawn: tuple[Array, Array]) -> Rows:
+    """The picked rows; those that are not there weigh 0."""
+    batch = rows.take(drawn[0])
+    return Rows(batch.x, batch.y, jnp.where(drawn[1], batch.weight, 0))
 
 
 BATCHES = {

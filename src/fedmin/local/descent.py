@@ -5,8 +5,10 @@ number of passes instead of steps, or None) and `batches`, checked by `check_loc
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
@@ -32,12 +34,17 @@ def descend(
 ) -> tuple[Array, Array]:
     """y <- y - step * gradient(y, batch), from y = x on; returns y and the steps taken."""
     step = schedule.at(method.step, now.round)
+    most, steps = method.local_steps, jnp.int32(method.local_steps)
+    if method.epochs is not None:
+        per_epoch = method.batches.per_epoch
+        most = method.epochs * per_epoch(rows.capacity, rows.capacity)
+        steps = method.epochs * jnp.int32(per_epoch(rows.size, rows.capacity))
+    # all draws before the first step: the loop is then nothing but reading and multiplying
+    draw = partial(method.batches.draw, rows, now.key)
+    drawn = jax.vmap(draw)(jnp.arange(most, dtype=jnp.int32))
 
     def advance(k, y):
-        return y - step * gradient(y, method.batches.batch(rows, now.key, k))
+        batch = method.batches.read(rows, jax.tree.map(lambda a: a[k], drawn))
+        return y - step * gradient(y, batch)
 
-    if method.epochs is None:
-        steps = jnp.asarray(method.local_steps, jnp.int32)
-        return lax.fori_loop(0, method.local_steps, advance, x), steps
-    steps = method.epochs * method.batches.per_epoch(rows)
-    return lax.fori_loop(0, steps, advance, x), steps
+    return lax.fori_loop(0, most if method.epochs is None else steps, advance, x), steps

@@ -21,9 +21,12 @@ def shuffled(key: Array, places: Array, size: Array) -> Array:
         mirror = bit[0] % size + size - i
         mirror = jnp.where(mirror >= size, mirror - size, mirror)
         coin = _mix(jnp.maximum(i, mirror) ^ bit[1]) >> 31
-        return jnp.where(coin == 1, mirror, i), None
+        return jnp.where(coin == 1, mirror, i)
 
-    return jax.lax.scan(swap, places.astype(jnp.uint32), bits, unroll=4)[0].astype(jnp.int32)
+    i = jnp.asarray(places).astype(jnp.uint32)
+    for bit in bits:  # unrolled: one fused loop over the places
+        i = swap(i, bit)
+    return i.astype(jnp.int32)
 
 
 def _mix(u: Array) -> Array:

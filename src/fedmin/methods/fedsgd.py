@@ -6,6 +6,7 @@ bytes       down d, up d
 """
 
 import equinox as eqx
+import jax.numpy as jnp
 from jax import Array
 
 from fedmin import checks, schedule
@@ -43,7 +44,8 @@ class FedSGD(Method):
         x = down["model"]
         if isinstance(self.batches, Full):
             return {"gradient": full_gradient(problem, x, rows)}, state
-        return {"gradient": problem.grad(x, self.batches.batch(rows, now.key, 0))}, state
+        batch = self.batches.read(rows, self.batches.draw(rows, now.key, jnp.int32(0)))
+        return {"gradient": problem.grad(x, batch)}, state
 
     def server(self, problem, server_rows, x, aggregate, now):
         return x - schedule.at(self.step, now.round) * aggregate.mean["gradient"]
