@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from fedmin.curves import LABELS
 from fedmin.ledger import Ledger
 from fedmin.method import Method
 from fedmin.result import Result
@@ -54,14 +53,15 @@ def recorded(results: Mapping[str, Result]) -> list[str]:
 def finals(results: Mapping[str, Result]) -> str:
     """How each run ended, and what it cost."""
     columns = recorded(results)
-    head = ["run", "ended", "rounds", *(LABELS.get(c, c) for c in columns), "MB down", "MB up"]
+    words = [c.replace("_", " ") for c in columns]
+    head = ["run", "rounds", *words, "MB down", "MB up", "ended"]
     lines = [
         [
             name,
-            run.status,
             run.rounds,
             *(number(run.final(c)) for c in columns),
             *(megabytes(run.ledger.bytes(way)) for way in ("down", "up")),
+            run.status,
         ]
         for name, run in results.items()
     ]
@@ -70,7 +70,7 @@ def finals(results: Mapping[str, Result]) -> str:
 
 def levels(results: Mapping[str, Result], column: str, wanted: Sequence[float]) -> str:
     """Rounds and megabytes until a column first came to each level."""
-    head = [LABELS.get(column, column)]
+    head = [column.replace("_", " ")]
     head += [f"{name}: {unit}" for name in results for unit in ("rounds", "MB")]
     lines = []
     for level in wanted:
