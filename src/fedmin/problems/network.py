@@ -7,12 +7,11 @@ Images are rows of height x width x channels numbers, channels last.
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from fedmin import checks
@@ -26,8 +25,8 @@ Shapes = tuple[tuple[int, ...], ...]
 
 def cut(x: Array, shapes: Shapes) -> list[Array]:
     """The tensors of these shapes that lie one after the other in x."""
-    edges = np.cumsum([0, *(math.prod(shape) for shape in shapes)])
-    return [x[a:b].reshape(s) for a, b, s in zip(edges, edges[1:], shapes, strict=False)]
+    edges = list(accumulate((math.prod(shape) for shape in shapes), initial=0))
+    return [x[a:b].reshape(s) for (a, b), s in zip(pairwise(edges), shapes, strict=True)]
 
 
 def draw(key: Array, shapes: Shapes) -> Array:
