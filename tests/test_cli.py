@@ -96,7 +96,7 @@ def test_version_in_a_real_process():
     environment = {**os.environ, "PYTHONPATH": source, "FEDMIN_DEVICES": "2"}
     outcome = subprocess.run(
         [sys.executable, "-m", "fedmin.cli", "version"],
-        capture_output=True, text=True, env=environment, timeout=120, check=True,
+        capture_output=True, text=True, env=environment, timeout=300, check=True,
     )  # fmt: skip
     found = dict(line.split(maxsplit=1) for line in outcome.stdout.splitlines())
     assert found["fedmin"] == fedmin.__version__
@@ -113,7 +113,7 @@ def test_version_imports_nothing_heavy():
     )
     outcome = subprocess.run(
         [sys.executable, "-c", words],
-        capture_output=True, text=True, timeout=120, check=True,
+        capture_output=True, text=True, timeout=300, check=True,
         env={**os.environ, "PYTHONPATH": source},
     )  # fmt: skip
     assert outcome.stdout.strip() == "[]"
