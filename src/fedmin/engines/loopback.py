@@ -29,7 +29,12 @@ from fedmin.rows import Rows, Shard
 
 
 class ClientError(RuntimeError):
-    """Something went wrong at a client; the message names it and the round."""
+    """Something went wrong at a client; the message names it and the round.
+
+    >>> import fedmin
+    >>> issubclass(fedmin.ClientError, RuntimeError)
+    True
+    """
 
 
 @eqx.filter_jit
@@ -86,16 +91,17 @@ class Loopback:
         with Progress(type(run.method).__name__, rounds, progress) as bar, Interrupt() as interrupt:
             while done < rounds and status == "done":
                 count, culprit = session.round(done)
+                due = (done + 1) % every == 0 or done + 1 == rounds
+                values = session.measure() if due and culprit == NOBODY else None
+                if values is not None and session.lost(values):
+                    culprit = AGGREGATE
                 if culprit != NOBODY:
                     status, reason = "diverged", fault_reason(done, culprit, federation.names)
                     break
                 ledger.add_rounds([count])
                 done += 1
                 spent = time.perf_counter() - ready
-                if done % every == 0 or done == rounds:
-                    values = session.measure()
-                    if "objective" in session.columns and not np.isfinite(values[0]):
-                        status, reason = "diverged", fault_reason(done - 1, AGGREGATE, ())
+                if values is not None:
                     history.add(done, spent, values)
                     if run.stop is not None and bool(run.stop(session.columns, values)):
                         status, reason = "stopped", f"the stopping rule held after round {done}"
@@ -140,6 +146,11 @@ class _Session:
 
     def measure(self) -> np.ndarray:
         return np.asarray(_measure(self.run, self.server, self.data.train, self.data.test))
+
+    def lost(self, values: np.ndarray) -> bool:
+        """Whether the objective was recorded and is not finite."""
+        columns = self.columns
+        return "objective" in columns and not np.isfinite(values[columns.index("objective")])
 
     def round(self, t: int) -> tuple[int, int]:
         """One round: how many clients took part, and who is at fault."""

@@ -175,7 +175,9 @@ def _segment(plan: Plan, run: Run, data: Data, state: State, key, t0, length, ev
         state, count, culprit = _round(plan, run, data, state, t, key)
         due = ((t + 1) % every == 0) | (t + 1 == last)
         values = lax.cond(due, measure, lambda _: jnp.zeros(like.shape, like.dtype), state.server)
-        lost = due & ~jnp.isfinite(values[0]) if plan.columns[:1] == ("objective",) else False
+        lost = False
+        if "objective" in plan.columns:
+            lost = due & ~jnp.isfinite(values[plan.columns.index("objective")])
         culprit = jnp.where(lost, jnp.minimum(culprit, AGGREGATE), culprit)
         new = (log.fault[0] == NOBODY) & (culprit != NOBODY)
         fault = jnp.where(new, jnp.stack([t.astype(jnp.int32), culprit]), log.fault)
