@@ -84,7 +84,7 @@ class Case:
 
 
 def adaptive_case(name, rule, second) -> Case:
-    settings = dict(step=0.5, server_step=0.2, beta1=0.5, tau=0.1)
+    settings = {"step": 0.5, "server_step": 0.2, "beta1": 0.5, "tau": 0.1}
     return Case(
         f"fedopt_{name}",
         FedOpt(local_steps=2, batches=Full(), second=rule, **settings),

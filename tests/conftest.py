@@ -10,14 +10,14 @@ _public = Path(__file__).resolve().parents[2] / "shared" / "data"
 if _public.is_dir():
     os.environ.setdefault("FEDMIN_DATA", str(_public))
 
-import jax
-import pytest
-from hypothesis import settings
+import jax  # noqa: E402
+import pytest  # noqa: E402
+from hypothesis import settings  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
-import known
+import known  # noqa: E402
 
 # compiling is slow and shared machines are uneven: a time limit would test the machine
 settings.register_profile("fedmin", deadline=None, max_examples=40, derandomize=True)
@@ -44,14 +44,17 @@ def logistic() -> known.World:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """With -n: the common tests of one method stay in one process, which compiles it once."""
+    """With -n: tests that use one compiled program stay in one process, which compiles it once.
+
+    That is, in test_common.py all tests of a method, elsewhere all parameters of a test.
+    """
     from xdist.scheduler import LoadScopeScheduling
 
     class ByCase(LoadScopeScheduling):
         def _split_scope(self, nodeid):
             file, _, rest = nodeid.partition("::")
-            if not file.endswith("test_common.py") or "[" not in rest:
-                return nodeid
-            return f"{file}::{rest[rest.index('[') + 1 : -1].partition('-')[0]}"
+            name, _, parameters = rest.partition("[")
+            by_case = file.endswith("test_common.py") and parameters
+            return f"{file}::{parameters.rstrip(']').partition('-')[0] if by_case else name}"
 
     return ByCase(config, log)

@@ -1,4 +1,4 @@
-"""Worlds with a known answer: a problem, unequal clients, and the minimiser found without fedmin."""
+"""Worlds with a known answer: a problem, unequal clients, the minimiser found without fedmin."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -18,9 +18,15 @@ from fedmin.engines.program import programs
 from fedmin.methods import METHODS
 from fedmin.minimize import assemble
 
-ROADS = {"plain": lambda case: {}, "changed": lambda case: dict(
-    channel=case.channel, participation=case.participation, seed=3, rounds=8
-)}  # fmt: skip
+ROADS = {
+    "plain": lambda case: {},
+    "changed": lambda case: {
+        "channel": case.channel,
+        "participation": case.participation,
+        "seed": 3,
+        "rounds": 8,
+    },
+}
 
 
 @pytest.fixture(scope="module", params=CASES, ids=str)

@@ -1,0 +1,117 @@
+"""The road from a reply to the aggregate."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedmin
+from agreement import run
+from fedmin import payload
+from fedmin.channels import CHANNELS
+
+KEY = jax.random.key(0)
+
+
+def test_topk_keeps_the_largest():
+    up = {"update": jnp.array([0.5, -3.0, 0.0, 2.0, -0.1])}
+    channel = fedmin.TopK(2)
+    sent, memory = channel.encode(up, channel.init(up), KEY)
+    assert sorted(np.asarray(sent["update"].indices)) == [1, 3]
+    np.testing.assert_array_equal(sent["update"].dense(), [0.0, -3.0, 0.0, 2.0, 0.0])
+    np.testing.assert_array_equal(memory["update"], [0.5, 0.0, 0.0, 0.0, -0.1])
+
+
+def test_topk_feeds_the_error_back():
+    """What was sent in all, plus what is remembered, is what was to be sent in all."""
+    channel, rng = fedmin.TopK(2), np.random.default_rng(0)
+    ups = rng.standard_normal((30, 6))
+    memory = channel.init({"update": jnp.zeros(6)})
+    arrived = np.zeros(6)
+    for up in ups:
+        sent, memory = channel.encode({"update": jnp.asarray(up)}, memory, KEY)
+        assert sent["update"].values.shape == (2,)
+        arrived += np.asarray(sent["update"].dense())
+    np.testing.assert_allclose(arrived + memory["update"], ups.sum(axis=0), rtol=1e-12)
+    assert np.abs(memory["update"]).max() < np.abs(ups.sum(axis=0)).max() + 10
+
+
+def test_topk_leaves_alone_what_it_cannot_shorten():
+    up = {
+        "count": jnp.arange(9),  # whole numbers
+        "short": jnp.ones(2),
+        "number": jnp.ones(()),
+        "table": jnp.ones((4, 4)),
+        "atom": fedmin.Sparse(jnp.array([3]), jnp.array([1.0]), 9),
+    }
+    channel = fedmin.TopK(2)
+    sent, memory = channel.encode(up, channel.init(up), KEY)
+    assert jax.tree.structure(sent) == jax.tree.structure(up)
+    assert not jax.tree.leaves(memory)
+    for a, b in zip(jax.tree.leaves(sent), jax.tree.leaves(up), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_combine_is_the_sum_of_what_was_sent():
+    channel, rng = fedmin.TopK(2), np.random.default_rng(1)
+    ups = {"update": jnp.asarray(rng.standard_normal((4, 6)))}
+    memory = jax.vmap(channel.init)(ups)
+    sent, memory = jax.vmap(channel.encode, (0, 0, None))(ups, memory, KEY)
+    together = channel.decode(channel.combine(sent))["update"]
+    each = jax.vmap(lambda s: s.dense())(sent["update"])
+    np.testing.assert_allclose(together, each.sum(axis=0), rtol=1e-12)
+    parts = [channel.combine(jax.tree.map(lambda a, i=i: a[i : i + 2], sent)) for i in (0, 2)]
+    np.testing.assert_allclose(together, parts[0]["update"] + parts[1]["update"], rtol=1e-12)
+
+
+def test_plain_changes_nothing():
+    up = {"update": jnp.arange(3.0)}
+    sent, memory = fedmin.Plain().encode(up, fedmin.Plain().init(up), KEY)
+    assert sent is up
+    assert memory == ()
+
+
+def test_payloads_are_scaled_and_summed():
+    atoms = fedmin.Sparse(jnp.array([[0, 2], [2, 2]]), jnp.array([[1.0, 2.0], [3.0, 4.0]]), 3)
+    np.testing.assert_array_equal(payload.total({"a": atoms})["a"], [1.0, 0.0, 9.0])
+    one = jax.tree.map(lambda a: a[0], atoms)
+    np.testing.assert_array_equal(one.scaled(jnp.array(2.0)).dense(), [2.0, 0.0, 4.0])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_seen(value):
+    assert payload.all_finite({"a": jnp.ones(2), "n": jnp.arange(3)})
+    assert not payload.all_finite({"a": jnp.array([1.0, value])})
+    assert not payload.all_finite({"s": fedmin.Sparse(jnp.array([0]), jnp.array([value]), 2)})
+    assert payload.all_finite({})
+
+
+@pytest.mark.parametrize("channel", [fedmin.TopK(1), fedmin.TopK(2)], ids=str)
+def test_the_optimum_is_still_reached(shared, channel):
+    result = run(shared, fedmin.FedSGD(0.4), rounds=1500, every=1500, channel=channel)
+    np.testing.assert_allclose(result.solution, shared.minimizer, atol=1e-8)
+
+
+def test_smaller_steps_end_nearer_where_clients_disagree(apart):
+    """Error feedback then stalls at a distance in proportion to the step, not at the optimum."""
+    far, near = (
+        run(apart, fedmin.FedSGD(step), rounds=6000, every=6000, channel=fedmin.TopK(1)).solution
+        for step in (0.4, 0.04)
+    )
+    distance = [np.linalg.norm(x - apart.minimizer) for x in (far, near)]
+    assert distance[1] < 0.2 * distance[0]
+    assert distance[0] > 1e-3
+
+
+def test_fewer_bytes_up_and_as_many_down(apart):
+    plain, cut = (
+        run(apart, fedmin.FedSGD(0.4), channel=channel).ledger.by_kind()
+        for channel in (fedmin.Plain(), fedmin.TopK(1))
+    )
+    assert cut["down model"] == plain["down model"]
+    assert plain["up gradient"] == 6 * 5 * 3 * 8
+    assert cut["up gradient"] == 6 * 5 * (4 + 8)
+
+
+def test_every_channel_is_tested():
+    assert set(CHANNELS.values()) == {fedmin.Plain, fedmin.TopK}

@@ -1,0 +1,368 @@
+"""The two engines where a run does not go smoothly: stopping, diverging, Ctrl-C, odd numbers."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedmin
+import known
+from agreement import ONE_BY_ONE, assert_same, run
+from fedmin import FedAvg, FedSGD, Full, Scaffold
+from fedmin.engines.program import SEGMENT
+
+ENGINES = [ONE_BY_ONE, fedmin.Simulator(chunk=2, devices=2), fedmin.Loopback()]
+SRC = Path(__file__).resolve().parents[1] / "src"
+
+
+@pytest.fixture(params=ENGINES, ids=str)
+def engine(request):
+    return request.param
+
+
+# ---------------------------------------------------------------- recording and stopping
+
+
+def test_every_that_does_not_divide(apart, engine):
+    thin = run(apart, FedSGD(0.5), rounds=7, every=3, engine=engine)
+    full = run(apart, FedSGD(0.5), rounds=7, engine=engine)
+    assert thin.history["round"].tolist() == [0, 3, 6, 7]
+    for name in ("objective", "bytes_up", "bytes_down"):
+        np.testing.assert_array_equal(thin.history[name], full.history[name][[0, 3, 6, 7]])
+    assert run(apart, FedSGD(0.5), rounds=3, every=50, engine=engine).history["round"].tolist() == [
+        0,
+        3,
+    ]
+
+
+@pytest.mark.parametrize("weights", ["sizes", "uniform", [1.0, 5.0, 2.0, 0.5, 3.0]], ids=str)
+@pytest.mark.parametrize("world", [known.apart, known.logistic])
+def test_recorded_objective_is_numpys(world, weights):
+    world = world().with_weights(weights)
+    for rounds in (1, 4):
+        result = run(world, FedSGD(0.5), rounds=rounds, record=[fedmin.Objective()])
+        assert result.history["objective"][0] == pytest.approx(world.objective(np.zeros(3)))
+        assert result.final("objective") == pytest.approx(world.objective(result.solution))
+    assert result.final("objective") < result.history["objective"][0]
+
+
+def test_all_metrics_are_numpys(logistic, engine):
+    rng = np.random.default_rng(5)
+    z, labels = rng.standard_normal((9, 3)), rng.integers(0, 2, 9)
+    federation = fedmin.Federation.from_clients(logistic.clients, test=(z, labels))
+    result = fedmin.minimize(
+        logistic.problem, federation, FedSGD(0.5), rounds=3, engine=engine, progress=False,
+        record=[
+            fedmin.GradientNorm(), fedmin.Scores("train"), fedmin.Objective("test"),
+            fedmin.Scores("test"), fedmin.Objective(),
+            fedmin.Measure("size", lambda problem, x: jnp.linalg.norm(x)),
+        ],
+    )  # fmt: skip
+    x, p = result.solution, logistic.shares
+    gradient = sum(q * logistic.gradient(i, x) for i, q in enumerate(p))
+    right = [np.mean((z @ x > 0) == (y > 0)) for z, y in logistic.clients]
+    test = np.mean(known.row_loss(logistic.problem, z @ x, labels)) + 0.05 * x @ x
+    expected = {
+        "gradient_norm": np.linalg.norm(gradient),
+        "train_accuracy": p @ right,
+        "test_objective": test,
+        "accuracy": np.mean((z @ x > 0) == (labels > 0)),
+        "objective": logistic.objective(x),
+        "size": np.linalg.norm(x),
+    }
+    assert list(result.history)[4:] == list(expected)
+    for name, value in expected.items():
+        assert result.final(name) == pytest.approx(value, rel=1e-9), name
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_stop_rule(apart, engine, every):
+    best = apart.objective(apart.minimizer)
+    whole = run(apart, FedSGD(0.5), rounds=40).history["objective"]
+    level = best + 1e-3
+    first = int(np.argmax(whole <= level))
+    first = -(-first // every) * every  # it is seen when it is next measured
+    stop = fedmin.Stop("objective", below=level)
+    result = run(apart, FedSGD(0.5), rounds=40, every=every, stop=stop, engine=engine)
+    assert result.status == "stopped"
+    assert result.rounds == first == result.history["round"][-1] == len(result.ledger.counts)
+    assert f"after round {first}" in result.reason
+    assert result.final("objective") <= level
+
+
+def test_stop_above(apart, engine):
+    stop = fedmin.Stop("size", above=0.5)
+    size = fedmin.Measure("size", lambda problem, x: jnp.linalg.norm(x))
+    result = run(apart, FedSGD(0.5), rounds=40, stop=stop, record=[size], engine=engine)
+    assert result.status == "stopped"
+    assert result.final("size") >= 0.5 > result.history["size"][-2]
+
+
+def test_a_run_of_several_segments(apart):
+    """More rounds than one compiled loop returns; rounds, bytes and values keep their order."""
+    rounds = SEGMENT + 70
+    result = run(apart, FedSGD(0.05), rounds=rounds, every=10)
+    assert result.rounds == len(result.ledger.counts) == rounds
+    assert result.history["round"].tolist() == [*range(0, rounds, 10), rounds]
+    assert (np.diff(result.history["objective"]) < 1e-15).all()
+    x = np.zeros(3)
+    for _ in range(rounds):
+        x = x - 0.05 * sum(p * apart.gradient(i, x) for i, p in enumerate(apart.shares))
+    np.testing.assert_allclose(result.solution, x, rtol=1e-9)
+
+
+# ---------------------------------------------------------------- divergence
+
+
+class Bad(FedSGD):
+    """Client `who` sends NaN from round `when` on."""
+
+    who: int = eqx.field(default=2, static=True)
+    when: int = eqx.field(default=3, static=True)
+
+    def client(self, problem, rows, state, down, now):
+        reply, state = super().client(problem, rows, state, down, now)
+        # a client knows itself by its first row only
+        mine = jnp.allclose(
+            rows.take(jnp.array([0])).x.values, WORLD.pool.x.values[WORLD.starts[self.who]]
+        )
+        poison = jnp.where(mine & (now.round >= self.when), jnp.nan, 0.0)
+        return {"gradient": reply["gradient"] + poison}, state
+
+
+WORLD = known.apart().federation
+
+
+def test_divergence_names_round_and_client(apart, engine):
+    federation = fedmin.Federation.from_clients(apart.clients, names=list("abcde"))
+    with pytest.warns(RuntimeWarning, match="Bad stopped at round 3: client c"):
+        result = fedmin.minimize(
+            apart.problem, federation, Bad(0.5), rounds=9, engine=engine, progress=False
+        )
+    good = run(apart, FedSGD(0.5), rounds=3)
+    assert result.status == "diverged"
+    assert "round 3: client c sent a reply that is not finite" in result.reason
+    assert result.rounds == 3 == len(result.ledger.counts)
+    assert result.history["round"].tolist() == [0, 1, 2, 3]
+    np.testing.assert_allclose(result.solution, good.solution, rtol=1e-9)
+    np.testing.assert_allclose(result.history["objective"], good.history["objective"], rtol=1e-9)
+
+
+@pytest.mark.parametrize("record", [
+    [fedmin.Objective()], [fedmin.GradientNorm(), fedmin.Objective()],
+], ids=["first", "second"])  # fmt: skip
+def test_an_objective_that_overflows(apart, engine, record):
+    """Finite replies, an objective that is not: the sum is named, what came before is kept."""
+    with pytest.warns(RuntimeWarning, match="FedSGD stopped at round"):
+        result = run(apart, FedSGD(1e60), rounds=9, engine=engine, record=record)
+    assert result.status == "diverged"
+    assert "objective is not finite" in result.reason
+    assert np.isfinite(result.history["objective"]).all()
+    assert result.rounds == len(result.ledger.counts) == result.history["round"][-1]
+    assert f"round {result.rounds}:" in result.reason
+
+
+def test_a_lane_that_diverges_disturbs_no_other(apart):
+    found = fedmin.sweep(
+        apart.problem, apart.federation, FedSGD(), rounds=9,
+        over={"step": [0.5, 1e60]}, engine=ONE_BY_ONE,
+    )  # fmt: skip
+    assert [r.status for r in found] == ["done", "diverged"]
+    assert_same(found[0], run(apart, FedSGD(0.5), rounds=9))
+    with pytest.warns(RuntimeWarning, match="stopped at"):
+        alone = run(apart, FedSGD(1e60), rounds=9)
+    assert (found[1].rounds, found[1].reason) == (alone.rounds, alone.reason)
+    np.testing.assert_array_equal(found[1].history["objective"], alone.history["objective"])
+    assert found.best("objective") is found[0]
+
+
+def test_a_sweep_that_diverges_entirely(apart):
+    found = fedmin.sweep(
+        apart.problem, apart.federation, FedSGD(), rounds=9,
+        over={"step": [1e60, 1e70]}, engine=ONE_BY_ONE,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="every run of the sweep diverged"):
+        found.best()
+
+
+# ---------------------------------------------------------------- odd numbers
+
+
+@pytest.mark.parametrize("clients", [1, 2, 4, 7])
+def test_any_number_of_clients_on_three_devices(clients):
+    """One client on three devices; four (a device stays idle); seven (not divisible)."""
+    world = known.apart(seed=3, sizes=(4, 2, 5, 3, 1, 6, 2)[:clients])
+    method = Scaffold(0.3, local_steps=2, batches=Full())
+    spread = run(world, method, rounds=3, engine=fedmin.Simulator(chunk=2, devices=3))
+    assert_same(run(world, method, rounds=3), spread)
+    assert spread.clients.shape == (clients, 3)
+
+
+def test_chunks_larger_than_the_cohort(apart):
+    method, some = FedSGD(0.5), fedmin.Uniform(2)
+    large = run(apart, method, participation=some, engine=fedmin.Simulator(chunk=64, devices=1))
+    assert_same(run(apart, method, participation=some), large)
+
+
+def test_seeds_differ_where_there_is_chance(apart):
+    method = FedAvg(0.3, batches=fedmin.Blocks(2))
+    assert not np.allclose(run(apart, method, seed=0).solution, run(apart, method, seed=1).solution)
+
+
+def test_server_rows_reach_the_server(apart, engine):
+    class Peek(FedSGD):
+        """Adds the mean of the server's own targets to the model."""
+
+        def server(self, problem, server_rows, x, aggregate, now):
+            return x + jnp.mean(server_rows.y)
+
+    federation = fedmin.Federation.from_clients(
+        apart.clients, server=(np.ones((4, 3)), np.array([1.0, 2.0, 3.0, 6.0]))
+    )
+    result = fedmin.minimize(
+        apart.problem, federation, Peek(), rounds=2, engine=engine, progress=False
+    )
+    np.testing.assert_array_equal(result.solution, [6.0, 6.0, 6.0])
+
+
+# ---------------------------------------------------------------- errors at clients
+
+
+class Broken(FedSGD):
+    def client(self, problem, rows, state, down, now):
+        return {"gradient": down["model"] @ jnp.ones(99)}, state
+
+
+class Breaks(FedSGD):
+    """Fails when it is run, not when it is looked at: what a client's own code may do."""
+
+    def client(self, problem, rows, state, down, now):
+        def fail(x, t):
+            if t == 2:
+                raise RuntimeError("no more memory")
+            return x
+
+        reply, state = super().client(problem, rows, state, down, now)
+        like = jax.ShapeDtypeStruct(reply["gradient"].shape, reply["gradient"].dtype)
+        return {"gradient": jax.pure_callback(fail, like, reply["gradient"], now.round)}, state
+
+
+def test_loopback_names_client_and_round(apart):
+    federation = fedmin.Federation.from_clients(apart.clients, names=list("abcde"))
+    with pytest.raises(
+        fedmin.ClientError, match=r"(?s)client a, round 2, exchange 0: .*no more memory"
+    ):
+        fedmin.minimize(
+            apart.problem, federation, Breaks(0.5), rounds=5, engine=fedmin.Loopback(),
+            progress=False,
+        )  # fmt: skip
+
+
+def test_code_that_cannot_run_is_refused_before_any_round(apart, engine):
+    with pytest.raises(TypeError, match=r"dot_general|matmul|contract"):
+        run(apart, Broken(0.5), engine=engine)
+
+
+class Grows(FedSGD):
+    def init_client(self, problem, rows, key):
+        return jnp.zeros(2)
+
+    def client(self, problem, rows, state, down, now):
+        return {"gradient": down["model"]}, jnp.zeros(3)
+
+
+def test_client_state_must_keep_its_shape(apart, engine):
+    with pytest.raises(ValueError, match="Grows: client state must keep its shape"):
+        run(apart, Grows(0.5), engine=engine)
+
+
+# ---------------------------------------------------------------- Ctrl-C
+
+SCRIPT = """
+    import sys, numpy as np, fedmin
+    rng = np.random.default_rng(0)
+    federation = fedmin.Federation.from_clients(
+        [(rng.standard_normal((40, 5)), rng.standard_normal(40)) for _ in range(3)]
+    )
+    class Loud(fedmin.engines.history.History):
+        def add(self, round, seconds, values):
+            super().add(round, seconds, values)
+            print("recorded", flush=True)
+
+    import fedmin.engines.simulator, fedmin.engines.loopback
+    fedmin.engines.simulator.History = Loud
+    fedmin.engines.loopback.History = Loud
+    engine = fedmin.Loopback() if sys.argv[1] == "loopback" else fedmin.Simulator(devices=1)
+    result = fedmin.minimize(
+        fedmin.LeastSquares(5), federation, fedmin.FedSGD(1e-7), rounds=1_000_000_000,
+        every=20 if sys.argv[1] == "loopback" else 200, engine=engine,
+    )
+    h = result.history
+    assert len({len(c) for c in h.values()}) == 1
+    assert h["round"][-1] <= result.rounds == len(result.ledger.counts)
+    assert np.isfinite(h["objective"]).all() and np.isfinite(result.solution).all()
+    assert (np.diff(h["bytes_up"]) >= 0).all() and (np.diff(h["seconds"]) >= 0).all()
+    print("status", result.status, "|", result.reason, "|", result.rounds, flush=True)
+"""
+
+
+@pytest.mark.parametrize("engine_name", ["simulator", "loopback"])
+def test_ctrl_c_returns_what_there_is(engine_name):
+    """A real process gets a real SIGINT in the middle of a run that would never end."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(SCRIPT), engine_name],
+        env={**os.environ, "PYTHONPATH": str(SRC)}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert process.stdout.readline() == "recorded\n", process.stderr.read()
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    last = out.strip().splitlines()[-1]
+    assert last.startswith("status interrupted | Ctrl-C after round"), out[-300:] + err
+    assert int(last.rsplit("|")[-1]) > 0
+    assert process.returncode == 0
+
+
+def test_ctrl_c_means_what_it_did_after_a_run(apart):
+    before = signal.getsignal(signal.SIGINT)
+    run(apart, FedSGD(0.5))
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+# ---------------------------------------------------------------- what is shown
+
+
+def test_progress_is_shown_when_asked(apart, engine, capsys):
+    run(apart, FedSGD(0.5), engine=engine, progress=True)
+    shown = capsys.readouterr().err
+    assert "FedSGD" in shown
+    assert "6/6 rounds" in shown
+    run(apart, FedSGD(0.5), engine=engine, progress=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_result_says_how_it_went(apart):
+    result = run(apart, FedSGD(0.5), rounds=20)
+    text = repr(result)
+    assert "FedSGD, done after 20 rounds" in text
+    assert f"{result.final('objective'):.6g}" in text
+    whole = result.history["objective"]
+    level = whole[4] + 1e-12
+    assert result.first("objective", level) == 4
+    assert result.first("objective", level, of="bytes_up") == result.history["bytes_up"][4]
+    assert result.first("objective", -1.0) is None
+    assert result.plot().get_ylabel() == "objective F(x)"
+    assert str(result.ledger).count("\n") == len(result.ledger.by_kind())
