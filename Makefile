@@ -6,12 +6,12 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 SOURCES := src tests benchmarks
 
-.PHONY: help demo test check types format bench clean
+.PHONY: help demo test check format bench clean
 
 help:
 	@echo "make demo    FedAvg against SCAFFOLD on non-IID digits, ending with a picture"
 	@echo "make test    all tests"
-	@echo "make check   format and lint, then all tests"
+	@echo "make check   format, lint and types, then all tests"
 	@echo "make bench   speed and memory against hand-written JAX"
 
 $(BIN)/python:
@@ -36,11 +36,8 @@ test: $(VENV)/.installed-dev
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check $(wildcard $(SOURCES))
 	$(BIN)/ruff check $(wildcard $(SOURCES))
+	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2 $(ARGS)
-
-# not a part of check yet: the core is not clean
-types: $(VENV)/.installed-dev
-	MYPYPATH=src $(BIN)/mypy
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix $(wildcard $(SOURCES))

@@ -14,7 +14,12 @@ from jax import Array
 
 
 class Domain(eqx.Module):
-    """A closed set of flat vectors."""
+    """A closed set of flat vectors.
+
+    >>> import fedmin
+    >>> isinstance(fedmin.Free(), fedmin.Domain), fedmin.Free().bounded
+    (True, False)
+    """
 
     bounded: eqx.AbstractClassVar[bool]
 

@@ -24,8 +24,8 @@ NARROW = 64
 class Matrix(eqx.Module):
     """Rows of features, dense or sparse; one of `Dense` and `SparseRows`.
 
-    >>> import numpy as np, fedmin
-    >>> fedmin.matrix(np.eye(3)) @ np.array([1.0, 2.0, 3.0])
+    >>> import jax.numpy as jnp, numpy as np, fedmin
+    >>> fedmin.matrix(np.eye(3)) @ jnp.array([1.0, 2.0, 3.0])
     Array([1., 2., 3.], dtype=float32)
     """
 
@@ -71,7 +71,12 @@ class Transposed(eqx.Module):
 
 
 class Dense(Matrix):
-    """Rows stored one after the other."""
+    """Rows stored one after the other.
+
+    >>> import jax.numpy as jnp, fedmin
+    >>> fedmin.Dense(jnp.eye(2)).T @ jnp.array([3.0, 4.0])
+    Array([3., 4.], dtype=float32)
+    """
 
     values: Array | np.ndarray  # f[rows, features]
 

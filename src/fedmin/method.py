@@ -16,7 +16,12 @@ from jax import Array
 
 
 class Now(eqx.Module):
-    """The round (from 0) and the random key of the party that is being called."""
+    """The round (from 0) and the random key of the party that is being called.
+
+    >>> import jax, jax.numpy as jnp, fedmin
+    >>> int(fedmin.Now(jnp.int32(3), jax.random.key(0)).round)
+    3
+    """
 
     round: Array
     key: Array
@@ -28,6 +33,11 @@ class Aggregate(eqx.Module):
     `total` is the sum over the round's clients of p_i times their reply, where p_i are the
     federation's weights (they sum to one over ALL clients); `weight` is the sum of their p_i.
     With `reduce="gather"`, `replies` has one reply a client instead, and `shares` their p_i.
+
+    >>> import jax.numpy as jnp, fedmin
+    >>> half = fedmin.Aggregate({"update": jnp.ones(2)}, jnp.float32(0.5), jnp.int32(1), 2)
+    >>> half.mean["update"]
+    Array([2., 2.], dtype=float32)
     """
 
     total: Any
@@ -53,6 +63,11 @@ class Exchange:
 
     `reduce="sum"`: the server learns the weighted sum of the replies only; "gather": each of them.
     `addressed`: down has a leading client axis and each client gets its own slice.
+
+    >>> import fedmin
+    >>> (only,) = fedmin.FedAvg().exchanges()
+    >>> only.reduce, only.addressed
+    ('sum', False)
     """
 
     broadcast: Callable
@@ -63,7 +78,12 @@ class Exchange:
 
 
 class Method(eqx.Module):
-    """How a federation minimises: states, exchanges, solution. Subclass it, one file a method."""
+    """How a federation minimizes: states, exchanges, solution. Subclass it, one file a method.
+
+    >>> import fedmin
+    >>> isinstance(fedmin.FedAvg(step=0.1), fedmin.Method), sorted(fedmin.FedAvg.handles)
+    (True, ['rows'])
+    """
 
     handles: ClassVar[frozenset[str]] = frozenset({"rows"})
     citation: ClassVar[str] = ""

@@ -19,7 +19,12 @@ from fedmin.rows import Rows
 
 
 class Metric(eqx.Module):
-    """Something measured of a model on rows, weighted so that the weights sum to one."""
+    """Something measured of a model on rows, weighted so that the weights sum to one.
+
+    >>> import fedmin
+    >>> isinstance(fedmin.Objective(), fedmin.Metric)
+    True
+    """
 
     on: eqx.AbstractVar[Literal["train", "test"]]
 
@@ -41,7 +46,7 @@ class Objective(Metric):
 
     >>> import fedmin
     >>> fedmin.Objective()
-    Objective(on='train')
+    Objective()
     """
 
     on: Literal["train", "test"] = eqx.field(default="train", static=True)
@@ -61,7 +66,7 @@ class GradientNorm(Metric):
 
     >>> import fedmin
     >>> fedmin.GradientNorm()
-    GradientNorm(on='train')
+    GradientNorm()
     """
 
     on: Literal["train", "test"] = eqx.field(default="train", static=True)
@@ -80,8 +85,8 @@ class Scores(Metric):
     """The problem's own scores (accuracy), on the test rows or the clients' rows.
 
     >>> import fedmin
-    >>> fedmin.Scores(on="test")
-    Scores(on='test')
+    >>> fedmin.Scores(on="train")
+    Scores(on='train')
     """
 
     on: Literal["train", "test"] = eqx.field(default="test", static=True)
@@ -127,7 +132,7 @@ class Stop(eqx.Module):
 
     >>> import fedmin
     >>> fedmin.Stop("accuracy", above=0.9)
-    Stop(column='accuracy', below=None, above=0.9)
+    Stop(column='accuracy', above=0.9)
     """
 
     column: str = eqx.field(static=True)

@@ -15,7 +15,13 @@ from fedmin import checks
 
 
 class Participation(eqx.Module):
-    """Who takes part in a round."""
+    """Who takes part in a round.
+
+    >>> import jax, fedmin
+    >>> ids, present = fedmin.Cyclic(2).cohort(jax.random.key(0), 3, 5)
+    >>> ids.tolist(), present.tolist()
+    ([1, 2], [True, True])
+    """
 
     @abstractmethod
     def cohort(self, key: Array, round: Array, population: int) -> tuple[Array, Array]:

@@ -20,6 +20,15 @@ class Problem(eqx.Module):
     """minimise  mean of losses(x, row)[0] + regularizer(x)  over x in `domain`.
 
     With rows z_1..z_n of weight v_1..v_n, a mean is sum_j v_j losses(x, z_j) / sum_j v_j.
+
+    >>> import jax.numpy as jnp, numpy as np, fedmin
+    >>> class Distance(fedmin.Problem):
+    ...     def init(self, key):
+    ...         return jnp.zeros(1)
+    ...     def losses(self, x, rows):
+    ...         return jnp.abs(x - rows.y)[:, None]
+    >>> float(Distance().value(jnp.ones(1), fedmin.rows(np.zeros((2, 1)), [2.0, 4.0])))
+    2.0
     """
 
     @abstractmethod

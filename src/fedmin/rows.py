@@ -47,7 +47,14 @@ class Rows(eqx.Module):
 
 
 class Shard(eqx.Module):
-    """One client's rows: `size` of them, from `start` on, in a pool it may share with others."""
+    """One client's rows: `size` of them, from `start` on, in a pool it may share with others.
+
+    >>> import jax, jax.numpy as jnp, numpy as np, fedmin
+    >>> pool = jax.tree.map(jnp.asarray, fedmin.rows(np.zeros((5, 1)), np.arange(5)))
+    >>> mine = fedmin.Shard(pool, jnp.int32(3), jnp.int32(2), 4).window(jnp.int32(0), 4)
+    >>> mine.y[mine.weight > 0].tolist()
+    [3, 4]
+    """
 
     pool: Rows
     start: Array  # i[]

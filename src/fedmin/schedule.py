@@ -11,8 +11,8 @@ class Power(eqx.Module):
     """scale / (1 + round)^exponent, rounds counted from 0.
 
     >>> import fedmin
-    >>> float(fedmin.Power(0.5, 1.0)(4))
-    0.1
+    >>> float(fedmin.Power(1.0, 0.5)(3))
+    0.5
     """
 
     scale: float

@@ -34,7 +34,7 @@ def fedprox(
 
     u_k ~ N(0, alpha), W_k and b_k ~ N(u_k, 1); B_k ~ N(0, beta), v_k ~ N(B_k, 1),
     x ~ N(v_k, Sigma); y = argmax softmax(W_k x + b_k). Sizes are lognormal(4, 2) + 50. As in the
-    authors' program, alpha and beta are standard deviations. [li2020federated]
+    authors' program, alpha and beta are standard deviations. [li2020fedprox]
 
     Args:
         alpha: how much the clients' models differ.

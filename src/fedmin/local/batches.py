@@ -19,7 +19,12 @@ from fedmin.rows import Rows, Shard
 
 
 class Batches(eqx.Module):
-    """How a client draws the rows of its next step."""
+    """How a client draws the rows of its next step.
+
+    >>> import fedmin
+    >>> fedmin.Blocks(32).per_epoch(size=100, capacity=100)
+    4
+    """
 
     @abstractmethod
     def draw(self, rows: Shard, key: Array, k: Array) -> Any:

@@ -23,14 +23,24 @@ from fedmin.method import Exchange, Method, starting_point
 
 
 class Adagrad(eqx.Module):
-    """v <- v + D^2."""
+    """v <- v + D^2.
+
+    >>> import fedmin
+    >>> fedmin.Adagrad()(1.0, 3.0)
+    4.0
+    """
 
     def __call__(self, v, square):
         return v + square
 
 
 class Adam(eqx.Module):
-    """v <- beta2 v + (1 - beta2) D^2."""
+    """v <- beta2 v + (1 - beta2) D^2.
+
+    >>> import fedmin
+    >>> fedmin.Adam(beta2=0.5)(1.0, 3.0)
+    2.0
+    """
 
     beta2: float = 0.99
 
@@ -39,7 +49,12 @@ class Adam(eqx.Module):
 
 
 class Yogi(eqx.Module):
-    """v <- v - (1 - beta2) D^2 sign(v - D^2)."""
+    """v <- v - (1 - beta2) D^2 sign(v - D^2).
+
+    >>> import fedmin
+    >>> float(fedmin.Yogi(beta2=0.5)(1.0, 3.0))
+    2.5
+    """
 
     beta2: float = 0.99
 
@@ -57,8 +72,8 @@ class FedOpt(Method):
     """FedAdagrad, FedAdam or FedYogi, by the `second` moment rule.
 
     >>> import fedmin
-    >>> fedmin.FedOpt(step=0.1, server_step=0.01, second=fedmin.Yogi()).second
-    Yogi(beta2=0.99)
+    >>> fedmin.FedOpt(step=0.1, server_step=0.01, second=fedmin.Yogi(0.9)).second
+    Yogi(beta2=0.9)
     """
 
     step: float | eqx.Module = 0.1  # eta

@@ -19,7 +19,7 @@ class FedSGD(Method):
 
     >>> import fedmin
     >>> fedmin.FedSGD(step=0.5)
-    FedSGD(step=0.5, batches=Full())
+    FedSGD(step=0.5)
     """
 
     step: float | eqx.Module = 0.1  # eta
