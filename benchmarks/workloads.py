@@ -1,7 +1,7 @@
 """The five workloads: how large they are, and synthetic data of that shape.
 
-Every contender (fedmin, the hand-written JAX, the BLAS loop) reads the same arrays. Rows have a norm
-near one, so that no run diverges and no number becomes denormal.
+Every contender (fedmin, the hand-written JAX, the BLAS loop) reads the same arrays. Rows have a
+norm near one, so that no run diverges and no number becomes denormal.
 """
 
 from dataclasses import dataclass, replace

@@ -99,7 +99,8 @@ def cnn_shapes(classes: int = 10) -> list[tuple[int, ...]]:
     a, b = CHANNELS
     area, flat = KERNEL**2, 7 * 7 * b
     return [
-        (a, area), (a,), (b, area * a), (b,), (HIDDEN, flat), (HIDDEN,), (classes, HIDDEN), (classes,),
+        (a, area), (a,), (b, area * a), (b,),
+        (HIDDEN, flat), (HIDDEN,), (classes, HIDDEN), (classes,),
     ]  # fmt: skip
 
 
@@ -130,11 +131,13 @@ def _round(w, x, y, model, gradient, generator):
             if k % w.blocks == 0:
                 order = generator.permutation(w.blocks)
             at = i * w.rows + order[k % w.blocks] * w.batch
-            for a, g in zip(local, gradient(local, x[at : at + w.batch], y[at : at + w.batch])):
+            for a, g in zip(
+                local, gradient(local, *(b[at : at + w.batch] for b in (x, y))), strict=True
+            ):
                 a -= np.float32(w.step) * g
-        for t, a, b in zip(total, local, model):
+        for t, a, b in zip(total, local, model, strict=True):
             t += a - b
-    return [a + t / np.float32(w.cohort) for a, t in zip(model, total)]
+    return [a + t / np.float32(w.cohort) for a, t in zip(model, total, strict=True)]
 
 
 def run(name: str, rounds: int, *, scale: float = 1.0, repeats: int = 2) -> dict:

@@ -5,7 +5,6 @@ of the clients' data on each device the larger half decides: 8 % slower.)
 """
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.floors import spread

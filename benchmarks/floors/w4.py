@@ -17,7 +17,7 @@ SOME = 10  # images at a time
 
 
 def pooled_patches(images):
-    """Four arrays [n, h/2, w/2, kernel * kernel * c]: the windows around each corner of a square."""
+    """Four arrays [n, h/2, w/2, kernel * kernel * c]: windows around each corner of a square."""
     n, size, _, c = images.shape
     half, edge = size // 2, KERNEL // 2
     wide = jnp.pad(images, ((0, 0), (edge, edge), (edge, edge), (0, 0)))
