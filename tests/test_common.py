@@ -177,9 +177,8 @@ def twin_world(case: Case) -> known.World:
     return world.with_clients([*world.clients[:2], (z, y), *world.clients[3:]])
 
 
+@pytest.mark.parametrize("case", [c for c in CASES if c.symmetric], ids=str)
 def test_clients_permuted(case):
-    if not case.symmetric:
-        pytest.skip("clients are told apart by their number")
     world, order = twin_world(case), [3, 0, 4, 2, 1]
     plain = run(world, case.full)
     moved = run(world.with_clients([world.clients[i] for i in order]), case.full)
@@ -189,9 +188,8 @@ def test_clients_permuted(case):
         np.testing.assert_allclose(a[jnp.array(order)], b, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("case", [c for c in CASES if c.divisible], ids=str)
 def test_client_cut_in_halves(case):
-    if not case.divisible:
-        pytest.skip("the number of clients matters to this method")
     world = twin_world(case)
     z, y = world.clients[2]
     halves = [(z[:2], y[:2]), (z[2:], y[2:])]
@@ -227,9 +225,10 @@ def test_absent_clients_keep_their_state(case):
     assert seen_absent
 
 
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if isinstance(c.participation, fedmin.Bernoulli)], ids=str
+)
 def test_round_without_clients_changes_nothing(case):
-    if not isinstance(case.participation, fedmin.Bernoulli):
-        pytest.skip("somebody comes in every round")
     road = ROADS["changed"](case)
     counts = simulated(case, key(road)).ledger.counts
     empty = [t for t, count in enumerate(counts) if count == 0 and t > 0]

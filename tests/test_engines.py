@@ -133,7 +133,7 @@ class Bad(FedSGD):
         reply, state = super().client(problem, rows, state, down, now)
         # a client knows itself by its first row only
         mine = jnp.allclose(
-            rows.take(jnp.array([0])).x.values, WORLD.pool.x.values[WORLD.starts[self.who]]
+            rows.take(jnp.zeros(1, jnp.int32)).x.values, WORLD.pool.x.values[WORLD.starts[self.who]]
         )
         poison = jnp.where(mine & (now.round >= self.when), jnp.nan, 0.0)
         return {"gradient": reply["gradient"] + poison}, state

@@ -12,7 +12,8 @@ from hypothesis.extra import numpy as hnp
 import fedmin
 from fedmin.matrix import SparseRows
 
-SHAPES = st.tuples(st.integers(1, 7), st.integers(1, 6))
+# few shapes, many contents: every new shape compiles anew
+SHAPES = st.sampled_from([(1, 1), (1, 5), (4, 1), (7, 6)])
 NUMBERS = st.one_of(st.just(0.0), st.floats(-4, 4, width=32))
 
 
@@ -21,7 +22,7 @@ def matrices(draw) -> np.ndarray:
     return draw(hnp.arrays(np.float64, draw(SHAPES), elements=NUMBERS))
 
 
-@given(matrices(), st.integers(0, 3), st.integers(0, 2**32 - 1))
+@given(matrices(), st.sampled_from([0, 3]), st.integers(0, 2**32 - 1))
 def test_products_are_scipys(a, columns, seed):
     rng = np.random.default_rng(seed)
     w = rng.standard_normal((a.shape[1], columns) if columns else a.shape[1])
@@ -36,8 +37,8 @@ def test_products_are_scipys(a, columns, seed):
 
 @given(matrices(), st.data())
 def test_rows_are_handed_out(a, data):
-    rows = data.draw(st.lists(st.integers(0, a.shape[0] - 1), min_size=1, max_size=5))
-    size = data.draw(st.integers(1, a.shape[0]))
+    rows = data.draw(st.lists(st.integers(0, a.shape[0] - 1), min_size=3, max_size=3))
+    size = data.draw(st.sampled_from([1, a.shape[0] // 2 + 1]))
     start = data.draw(st.integers(0, a.shape[0] - size))
     w = jnp.asarray(np.random.default_rng(0).standard_normal(a.shape[1]))
     for x in (fedmin.matrix(a), fedmin.matrix(scipy.sparse.csr_matrix(a))):

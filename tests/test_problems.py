@@ -80,7 +80,7 @@ def test_curvature_by_differences(name):
     np.testing.assert_allclose(product, around, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", SMALL)
 def test_rows_of_no_weight_do_not_count(name):
     """Even if they hold huge numbers: padding is never looked at."""
     problem, data = CASES[name]
@@ -171,8 +171,8 @@ def test_large_logits_do_not_overflow():
     data = rows(LABELS % 2, 1e4 * Z)
     for problem in (fedmin.Logistic(4), fedmin.Softmax(4, 2)):
         x = jnp.ones(problem.size())
-        assert np.isfinite(problem.value(x, data))
-        assert np.isfinite(problem.grad(x, data)).all()
+        assert np.isfinite(eqx.filter_jit(problem.value)(x, data))
+        assert np.isfinite(eqx.filter_jit(problem.grad)(x, data)).all()
 
 
 # ---------------------------------------------------------------- other people's optima
@@ -289,9 +289,13 @@ def test_a_plain_function_is_the_built_in_problem():
     ours, data = fedmin.LeastSquares(4, l2=0.3), rows(NUMBERS)
     theirs = fedmin.from_loss(squared, {"w": jnp.zeros(4)}, l2=0.3)
     x, v = point(ours), point(ours, 2)
-    np.testing.assert_allclose(theirs.value(x, data), ours.value(x, data), rtol=1e-12)
-    np.testing.assert_allclose(theirs.grad(x, data), ours.grad(x, data), rtol=1e-12)
-    np.testing.assert_allclose(theirs.hvp(x, v, data), ours.hvp(x, v, data), rtol=1e-12)
+
+    @eqx.filter_jit
+    def everything(p):
+        return p.value(x, data), p.grad(x, data), p.hvp(x, v, data)
+
+    for a, b in zip(everything(theirs), everything(ours), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
 
 
 def entropy(model, z, y):
