@@ -20,7 +20,6 @@ from fedmin.engines.history import History, fault_reason, result_of
 from fedmin.engines.layout import lay_out
 from fedmin.engines.progress import Interrupt, Progress
 from fedmin.engines.rounds import AGGREGATE, COHORT, NOBODY, SERVER, Run, Shapes, State
-from fedmin.engines.simulator import ledger_for
 from fedmin.federation import Federation
 from fedmin.ledger import Ledger
 from fedmin.method import Now
@@ -58,7 +57,7 @@ def _server(run: Run, e: int, server_rows, server, sent, shares, present, popula
 
 @eqx.filter_jit
 def _measure(run: Run, server, train, test):
-    return part.measure(run, server, train, test, lambda sums: sums)
+    return part.measure(run, server, train, test, jnp.int32(0), 1, lambda sums: sums)
 
 
 @dataclass(frozen=True)
@@ -138,7 +137,7 @@ class _Session:
             [jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), s.memory) for s in self.shapes]
             for _ in range(self.population)
         ]
-        self.ledger: Ledger = ledger_for(run, federation)
+        self.ledger: Ledger = part.ledger_of(self.shapes)
         self.columns = part.columns(run, federation.pool, federation.test)
         if run.stop is not None:
             run.stop.check(self.columns)

@@ -1,7 +1,8 @@
 """The simulator's compiled programs: many rounds in one loop, clients spread over the devices.
 
-devices     each holds the rows and states of its own clients and loops over those that take
-            part; one sum a round joins them. A CPU has one device a core (fedmin.devices).
+devices     each takes its part of the round's clients, one sum a round joins them. Clients
+            without memory are dealt out evenly; the others stay with the device that holds
+            their state. A CPU has one device a core (fedmin.devices).
 chunk       how many clients a device computes at a time: 1 reads a client's rows in place, more
             are batched by vmap
 segment     the compiled loop runs up to SEGMENT rounds, records inside, and returns to Python so
@@ -18,7 +19,7 @@ from jax import Array, lax
 from jax.sharding import PartitionSpec as P
 
 from fedmin.engines import rounds as part
-from fedmin.engines.layout import AXIS, SPECS, Data, mesh_of
+from fedmin.engines.layout import AXIS, Data, mesh_of
 from fedmin.engines.rounds import AGGREGATE, NOBODY, SERVER, Run, State
 from fedmin.method import Now
 from fedmin.rows import Shard
@@ -34,6 +35,7 @@ class Plan(NamedTuple):
     population: int
     capacity: int
     columns: tuple[str, ...]
+    owned: bool  # clients have states, which lie with one device each
     lanes: bool  # many runs at once, along a leading axis of method, key and state
 
     @property
@@ -74,7 +76,7 @@ def _exchange(plan: Plan, run: Run, exchange, e: int, data: Data, state: State, 
     def client(slot, clients, memory):
         i = ids[slot]
         mine = i - first
-        rows = Shard(data.pool, data.starts[mine], data.sizes[mine], plan.capacity)
+        rows = Shard(data.pool, data.starts[i], data.sizes[i], plan.capacity)
         own = jax.tree.map(lambda a: a[i], down) if exchange.addressed else down
         held, kept = jax.tree.map(lambda a: a[mine], (clients, memory))
         now = Now(t, part.key_of(key, t, e, i))
@@ -136,7 +138,8 @@ def _round(plan: Plan, run: Run, data: Data, state: State, t: Array, key: Array)
     """One round: new state, clients that took part, and who is at fault (NOBODY)."""
     draw = part.key_of(key, t, 0, part.COHORT)
     ids, present = run.participation.cohort(draw, t, plan.population)
-    here = present & (ids // plan.share == _me(plan))
+    turn = ids // plan.share if plan.owned else (jnp.cumsum(present) - 1) % plan.devices
+    here = present & (turn == _me(plan).astype(turn.dtype))
     size = -(-len(ids) // plan.chunk) * plan.chunk
     slots = jnp.nonzero(here, size=size, fill_value=0)[0].astype(jnp.int32)
     cohort = (ids.astype(jnp.int32), present, slots, jnp.sum(here, dtype=jnp.int32))
@@ -147,11 +150,16 @@ def _round(plan: Plan, run: Run, data: Data, state: State, t: Array, key: Array)
     return state, jnp.sum(present, dtype=jnp.int32), culprit
 
 
+def _measure(plan: Plan, run: Run, data: Data, server: Any) -> Array:
+    add = partial(_add_devices, plan)
+    return part.measure(run, server, data.train, data.test, _me(plan), plan.devices, add)
+
+
 def _segment(plan: Plan, run: Run, data: Data, state: State, key, t0, length, every, last):
     """`length` rounds from round t0 on, measured every `every` rounds and after the last."""
 
     def measure(server):
-        return part.measure(run, server, data.train, data.test, partial(_add_devices, plan))
+        return _measure(plan, run, data, server)
 
     like = jax.eval_shape(measure, state.server)
     log = Log(
@@ -205,8 +213,9 @@ def _begin(plan: Plan, run: Run, data: Data, key: Array) -> tuple[State, Array]:
     first = _me(plan) * plan.share
 
     def client(mine):
-        rows = Shard(data.pool, data.starts[mine], data.sizes[mine], plan.capacity)
-        return run.method.init_client(run.problem, rows, part.start_key(key, first + mine))
+        i = jnp.minimum(first + mine, plan.population - 1)  # the last device may have fewer
+        rows = Shard(data.pool, data.starts[i], data.sizes[i], plan.capacity)
+        return run.method.init_client(run.problem, rows, part.start_key(key, i))
 
     clients = lax.map(client, jnp.arange(plan.share, dtype=jnp.int32))
     rows = Shard(data.pool, data.starts[0], data.sizes[0], plan.capacity)
@@ -218,7 +227,7 @@ def _begin(plan: Plan, run: Run, data: Data, key: Array) -> tuple[State, Array]:
         )
         for m in part.shapes(run, rows, server, one, plan.population)
     )
-    values = part.measure(run, server, data.train, data.test, partial(_add_devices, plan))
+    values = _measure(plan, run, data, server)
     return State(server, clients, memory), values
 
 
@@ -237,8 +246,8 @@ def programs(plan: Plan):
         along = P(None, AXIS) if plan.lanes else P(AXIS)
         states = cast(Any, State)(P(), along, along)
         cut = partial(jax.shard_map, mesh=mesh_of(plan.devices), check_vma=False)
-        begin = cut(begin, in_specs=(P(), SPECS, P()), out_specs=(states, P()))
-        ins = (P(), SPECS, states, P(), P(), P(), P(), P())
+        begin = cut(begin, in_specs=(P(), P(), P()), out_specs=(states, P()))
+        ins = (P(), P(), states, P(), P(), P(), P(), P())
         segment = cut(segment, in_specs=ins, out_specs=(states, P()))
     options = {"xla_cpu_multi_thread_eigen": False} if plan.devices > 1 and _on_cpu() else None
     return (

@@ -47,18 +47,6 @@ class State(eqx.Module):
     memory: tuple[Any, ...]  # the channel's, an entry an exchange, a leading client axis
 
 
-class Measured(eqx.Module):
-    """Rows to measure on, with weights that sum to one over all devices."""
-
-    rows: Rows
-    count: Array  # i[1] rows that are there; the rest is padding
-
-    def sum(self, function) -> Any:
-        """The weighted sum of a function over the rows, a window at a time."""
-        zero = jnp.zeros((), jnp.int32)
-        return sum_over(Shard(self.rows, zero, self.count[0], self.rows.count), function)
-
-
 def key_of(key: Array, round: Array, exchange: int, party: Array | int) -> Array:
     """The random key of one party in one exchange of one round."""
     return jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(key, round), exchange), party)
@@ -190,15 +178,20 @@ def columns(run: Run, train: Rows, test: Rows | None) -> tuple[str, ...]:
     return tuple(names)
 
 
-def measure(run: Run, server: Any, train: Measured, test: Measured | None, add_devices) -> Array:
-    """f[columns]: everything recorded, at the server's present solution."""
+def measure(
+    run: Run, server: Any, train: Rows, test: Rows | None, device: Array, devices: int, add_devices
+) -> Array:
+    """f[columns]: everything recorded at the solution, each device its part of the rows."""
     x = run.method.solution(server)
     sums: dict[int, Any] = {}
-    for on, measured in (("train", train), ("test", test)):
+    for on, rows in (("train", train), ("test", test)):
         wanted = [i for i, metric in enumerate(run.record) if metric.on == on]
-        if wanted and measured is not None:
-            found = measured.sum(
-                lambda rows: [run.record[i].measure(run.problem, x, rows) for i in wanted]
+        if wanted and rows is not None:
+            share = -(-rows.count // devices)
+            size = jnp.clip(rows.count - device * share, 0, share)
+            found = sum_over(
+                Shard(rows, device * share, size, share),
+                lambda part: [run.record[i].measure(run.problem, x, part) for i in wanted],
             )
             sums.update(zip(wanted, add_devices(found), strict=True))
     values = [v for i, m in enumerate(run.record) for v in m.finish(run.problem, x, sums[i])]

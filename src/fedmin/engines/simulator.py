@@ -15,7 +15,7 @@ from fedmin.engines.history import History, fault_reason, result_of
 from fedmin.engines.layout import Data, lay_out
 from fedmin.engines.program import SEGMENT, Log, Plan, programs
 from fedmin.engines.progress import Interrupt, Progress
-from fedmin.engines.rounds import NOBODY, Run
+from fedmin.engines.rounds import NOBODY, Run, Shapes
 from fedmin.federation import Federation
 from fedmin.ledger import Ledger
 from fedmin.result import Result
@@ -101,19 +101,21 @@ class Simulator:
         columns = part.columns(run, federation.pool, federation.test)
         if run.stop is not None:
             run.stop.check(columns)
-        plan = Plan(devices, chunk, federation.num_clients, federation.capacity, columns, lanes)
-        return plan, lay_out(federation, devices), ledger_for(run, federation)
+        messages, client = messages_of(run, federation)
+        owned = bool(jax.tree.leaves((client, [message.memory for message in messages])))
+        plan = Plan(devices, chunk, population, federation.capacity, columns, owned, lanes)
+        return plan, lay_out(federation, devices), part.ledger_of(messages)
 
 
-def ledger_for(run: Run, federation: Federation) -> Ledger:
-    """An empty ledger that knows the sizes of all messages of this run."""
+def messages_of(run: Run, federation: Federation) -> tuple[tuple[Shapes, ...], Any]:
+    """The shapes of all messages of a round, and of a client's state."""
     like = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, federation.pool))
     number: Any = jax.ShapeDtypeStruct((), jnp.int32)
     rows = Shard(like, number, number, federation.capacity)
     key = jax.random.key(0)
     server = jax.eval_shape(run.method.init_server, run.problem, key)
     client = jax.eval_shape(run.method.init_client, run.problem, rows, key)
-    return part.ledger_of(part.shapes(run, rows, server, client, federation.num_clients))
+    return part.shapes(run, rows, server, client, federation.num_clients), client
 
 
 def _numbers(*values: int) -> tuple[np.int32, ...]:

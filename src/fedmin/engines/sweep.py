@@ -15,8 +15,9 @@ from fedmin import checks
 from fedmin.engines.history import History, result_of
 from fedmin.engines.program import SEGMENT, Plan, programs
 from fedmin.engines.rounds import Run, State
-from fedmin.engines.simulator import Simulator, _enter, _numbers, ledger_for
+from fedmin.engines.simulator import Simulator, _enter, _numbers
 from fedmin.federation import Federation
+from fedmin.ledger import Ledger
 from fedmin.method import Method
 from fedmin.result import Result
 
@@ -69,14 +70,14 @@ def run_lanes(
     )
     batch = eqx.tree_at(lambda r: r.method, run, stacked)
     keys = jnp.stack([jax.random.key(seed) for _, seed in lanes])
-    plan, data, _ = engine.prepare(run, federation, lanes=True)
+    plan, data, ledger = engine.prepare(run, federation, lanes=True)
     clock = time.perf_counter()
     begin, segment = programs(plan)
     state, start = begin(batch, data, keys)
     state, _ = segment(batch, data, state, keys, *_numbers(0, 0, every, rounds))
     jax.block_until_ready(state)
     compile_seconds = time.perf_counter() - clock
-    books = [(History(plan.columns, values), ledger_for(run, federation)) for values in start]
+    books = [(History(plan.columns, values), Ledger(ledger.lines)) for values in start]
     ends: list[tuple[int, str, str]] = [(0, "done", "")] * len(lanes)
     done, spent = 0, 0.0
     while done < rounds:
