@@ -72,12 +72,14 @@ class Case:
 
     @property
     def other(self) -> Method:
-        """The same with other numbers in all places where a number may change."""
+        """The same with other numbers in all fields that hold one, static by mistake or not."""
 
         def change(a):
             return a if isinstance(a, int) else 0.9 * a
 
-        return jax.tree.map(change, self.method)
+        fields = {f.name: getattr(self.method, f.name) for f in dataclasses.fields(self.method)}
+        changed = {k: jax.tree.map(change, v) for k, v in fields.items() if v is not None}
+        return dataclasses.replace(self.method, **changed)
 
     def __str__(self) -> str:
         return self.name
