@@ -33,9 +33,9 @@ def test_shuffle_is_a_bijection_for_every_size(block):
 
 def test_shuffle_asks_for_single_places():
     key, size = jax.random.key(3), jnp.int32(37)
-    whole = shuffled(key, jnp.arange(37), size)
+    whole = shuffled(key, 0, jnp.arange(37), size)
     for place in (0, 5, 36):
-        assert shuffled(key, jnp.asarray(place), size) == whole[place]
+        assert shuffled(key, 0, jnp.asarray(place), size) == whole[place]
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 7, 30])

@@ -58,7 +58,7 @@ class Matrix(eqx.Module):
 
     def window(self, start: Array, size: int) -> "Matrix":
         """`size` rows in sequence, from `start` on: a plain copy, faster than `take`."""
-        return jax.tree.map(lambda a: lax.dynamic_slice_in_dim(a, start, size), self)
+        return jax.tree.map(lambda a: window(a, start, size), self)
 
 
 class Transposed(eqx.Module):
@@ -180,6 +180,13 @@ def _aligned(shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
     memory = np.empty(size + 64, np.uint8)
     first = -memory.ctypes.data % 64
     return memory[first : first + size].view(dtype).reshape(shape)
+
+
+def window(a: Array, start: Array, size: int) -> Array:
+    """`size` entries of the leading axis from `start` (at least 0) on."""
+    starts = (start, *(0 for _ in a.shape[1:]))
+    sizes = (size, *a.shape[1:])
+    return lax.dynamic_slice(a, starts, sizes, allow_negative_indices=False)
 
 
 def float_type() -> np.dtype:

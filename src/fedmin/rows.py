@@ -9,9 +9,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 
-from fedmin.matrix import Matrix
+from fedmin.matrix import Matrix, window
 
 
 class Rows(eqx.Module):
@@ -40,10 +40,8 @@ class Rows(eqx.Module):
 
     def window(self, start: Array, size: int) -> "Rows":
         """`size` rows from `start` on."""
-        y = lax.dynamic_slice_in_dim(self.y, start, size)
-        return Rows(
-            self.x.window(start, size), y, lax.dynamic_slice_in_dim(self.weight, start, size)
-        )
+        y, weight = (window(a, start, size) for a in (self.y, self.weight))
+        return Rows(self.x.window(start, size), y, weight)
 
 
 class Shard(eqx.Module):

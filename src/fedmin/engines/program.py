@@ -72,6 +72,7 @@ def _exchange(plan: Plan, run: Run, exchange, e: int, data: Data, state: State, 
     ids, present, slots, here = cohort
     down = exchange.broadcast(run.problem, state.server, Now(t, part.key_of(key, t, e, SERVER)))
     first = _me(plan) * plan.share
+    keys = jax.vmap(lambda i: part.key_of(key, t, e, i))(ids)  # all at once, outside of the loop
 
     def client(slot, clients, memory):
         i = ids[slot]
@@ -79,8 +80,9 @@ def _exchange(plan: Plan, run: Run, exchange, e: int, data: Data, state: State, 
         rows = Shard(data.pool, data.starts[i], data.sizes[i], plan.capacity)
         own = jax.tree.map(lambda a: a[i], down) if exchange.addressed else down
         held, kept = jax.tree.map(lambda a: a[mine], (clients, memory))
-        now = Now(t, part.key_of(key, t, e, i))
-        return part.client_part(run, exchange, rows, held, kept, own, data.shares[i], now)
+        return part.client_part(
+            run, exchange, rows, held, kept, own, data.shares[i], Now(t, keys[slot])
+        )
 
     sent = jax.eval_shape(client, slots[0], state.clients, state.memory[e])[0]
     zeros = part.combined_zeros(run, exchange, sent, len(ids))

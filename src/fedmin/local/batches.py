@@ -95,7 +95,7 @@ class WithoutReplacement(Batches):
 
     def draw(self, rows, key, k):
         places = jnp.arange(min(self.size, rows.capacity), dtype=jnp.int32)
-        return _pick(rows, jax.random.fold_in(key, k), places)
+        return _pick(rows, key, k, places)
 
     def read(self, rows, drawn):
         return _fetch(rows, drawn)
@@ -121,7 +121,7 @@ class Shuffled(Batches):
         size = min(self.size, rows.capacity)
         turn, place = jnp.divmod(k, self.per_epoch(rows.size, rows.capacity))
         places = place * size + jnp.arange(size, dtype=jnp.int32)
-        return _pick(rows, jax.random.fold_in(key, turn), places)
+        return _pick(rows, key, turn, places)
 
     def read(self, rows, drawn):
         return _fetch(rows, drawn)
@@ -149,7 +149,7 @@ class Blocks(Batches):
     def draw(self, rows, key, k):
         blocks = self.per_epoch(rows.size, rows.capacity)
         turn, place = jnp.divmod(k, blocks)
-        return shuffled(jax.random.fold_in(key, turn), place, blocks)
+        return shuffled(key, turn, place, blocks)
 
     def read(self, rows, drawn):
         size = min(self.size, rows.capacity)
@@ -159,10 +159,10 @@ class Blocks(Batches):
         return -(-size // min(self.size, capacity))
 
 
-def _pick(rows: Shard, key: Array, places: Array) -> tuple[Array, Array]:
+def _pick(rows: Shard, key: Array, turn: Array, places: Array) -> tuple[Array, Array]:
     """Which rows stand at these places of a random order, and whether the client has as many."""
     there = places < rows.size
-    return shuffled(key, jnp.where(there, places, 0), rows.size), there
+    return shuffled(key, turn, jnp.where(there, places, 0), rows.size), there
 
 
 def _fetch(rows: Shard, drawn: tuple[Array, Array]) -> Rows:

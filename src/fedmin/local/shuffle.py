@@ -12,20 +12,19 @@ from jax import Array
 PASSES = 24
 
 
-def shuffled(key: Array, places: Array, size: Array) -> Array:
-    """Which of 0..size-1 stands at each of these places (each below size) in a random order."""
+def shuffled(key: Array, turn: Array, places: Array, size: Array) -> Array:
+    """Which of 0..size-1 stands at each of these places (each below size) of the turn's order."""
     size = jnp.asarray(size, jnp.uint32)
-    bits = jax.random.bits(key, (PASSES, 2), jnp.uint32)
-
-    def swap(i, bit):
-        mirror = bit[0] % size + size - i
-        mirror = jnp.where(mirror >= size, mirror - size, mirror)
-        coin = _mix(jnp.maximum(i, mirror) ^ bit[1]) >> 31
-        return jnp.where(coin == 1, mirror, i)
-
+    turn = jnp.asarray(turn, jnp.uint32)
+    words = jax.random.key_data(key).ravel()
+    seed = _mix(words[0] ^ _mix(words[-1] + turn))
     i = jnp.asarray(places).astype(jnp.uint32)
-    for bit in bits:  # unrolled: one fused loop over the places
-        i = swap(i, bit)
+    for step in range(PASSES):  # unrolled: one fused loop over the places
+        seed = _mix(seed + jnp.uint32(0x9E3779B9))
+        mirror = seed % size + size - i
+        mirror = jnp.where(mirror >= size, mirror - size, mirror)
+        coin = _mix(jnp.maximum(i, mirror) ^ _mix(seed + jnp.uint32(step))) >> 31
+        i = jnp.where(coin == 1, mirror, i)
     return i.astype(jnp.int32)
 
 

@@ -44,9 +44,11 @@ def check_labels(problem: Any, y: Any, classes: int) -> None:
 
 def cross_entropy(logits: Array, y: Array) -> Array:
     """f[n]: minus the log-probability of each row's label."""
+    # classes first: the long axis is then the one that vectorizes, in the product before this too
+    z = logits.T
     # a one-hot product, not an indexed read: its derivative is then no scatter
-    chosen = jnp.sum(logits * jax.nn.one_hot(y, logits.shape[1], dtype=logits.dtype), axis=1)
-    return jax.nn.logsumexp(logits, axis=1) - chosen
+    chosen = jnp.sum(z * jax.nn.one_hot(y, z.shape[0], dtype=z.dtype, axis=0), axis=0)
+    return jax.nn.logsumexp(z, axis=0) - chosen
 
 
 def correct(logits: Array, y: Array) -> Array:
