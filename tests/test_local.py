@@ -17,7 +17,7 @@ from fedmin.local.shuffle import shuffled
 
 @jax.jit
 def orders(keys, places, size):
-    return jax.vmap(shuffled, (0, None, None))(keys, places, size)
+    return jax.vmap(shuffled, (0, None, None, None))(keys, 0, places, size)
 
 
 @pytest.mark.parametrize("block", range(4))
