@@ -17,6 +17,7 @@ def _federation(w: Workload):
         x = scipy.sparse.csr_matrix(
             (values.ravel(), features.ravel(), edges), shape=(w.total, w.features)
         )
+        del features, values  # scipy has made copies
     else:
         x, y = dense(w)
     parts = [range(i * w.rows, (i + 1) * w.rows) for i in range(w.clients)]
