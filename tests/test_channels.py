@@ -9,6 +9,7 @@ import fedmin
 from agreement import run
 from fedmin import payload
 from fedmin.channels import CHANNELS
+from fedmin.engines import wire
 
 KEY = jax.random.key(0)
 
@@ -115,3 +116,15 @@ def test_fewer_bytes_up_and_as_many_down(apart):
 
 def test_every_channel_is_tested():
     assert set(CHANNELS.values()) == {fedmin.Plain, fedmin.TopK}
+
+
+def test_gathered_replies_arrive_dense():
+    """A method that gathers sees vectors, also when the channel sends them compactly."""
+    stacked = fedmin.Sparse(jnp.array([[0], [2]]), jnp.array([[5.0], [7.0]]), 3)
+    found = payload.dense_each({"update": stacked})["update"]
+    assert np.array_equal(found, [[5, 0, 0], [0, 0, 7]])
+
+
+def test_header_is_not_a_name_for_a_part():
+    with pytest.raises(ValueError, match="cannot have a part named 'header'"):
+        wire.sizes({"header": jnp.zeros(2)})

@@ -140,7 +140,7 @@ def matrix(values, order: np.ndarray | None = None) -> Matrix:
     (4, 2)
     """
     if isinstance(values, Matrix):
-        return values
+        return values if order is None else jax.tree.map(lambda a: a[order], values)
     if scipy.sparse.issparse(values):
         return _sparse_rows(values.tocsr(), order)
     values = np.asarray(values)

@@ -78,6 +78,15 @@ def total(messages: Any) -> Any:
     return jax.tree.map(add, messages, is_leaf=is_payload)
 
 
+def dense_each(messages: Any) -> Any:
+    """Every compact part of a stack of messages as a dense array, one a client."""
+
+    def each(part):
+        return jax.vmap(lambda one: one.dense())(part) if is_payload(part) else part
+
+    return jax.tree.map(each, messages, is_leaf=is_payload)
+
+
 def all_finite(message: Any) -> Array:
     """Whether every number in a message is finite."""
     leaves = [a for a in jax.tree.leaves(message) if jnp.issubdtype(a.dtype, jnp.inexact)]

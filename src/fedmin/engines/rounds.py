@@ -97,7 +97,8 @@ def server_part(
     if exchange.reduce == "sum":
         learnt = Aggregate(run.channel.decode(combined), weight, count, population)
     else:
-        learnt = Aggregate(None, weight, count, population, combined, shares)
+        replies = payload.dense_each(combined)
+        learnt = Aggregate(None, weight, count, population, replies, shares)
     fine = payload.all_finite((learnt.total, learnt.replies))
 
     def step(server):

@@ -90,6 +90,10 @@ def decode(data: bytes, like: Any) -> tuple[Envelope, Any]:
 def sizes(message: Any) -> dict[str, int]:
     """Bytes of a message by part, from its shapes alone; they add up to the encoded length."""
     parts = message if isinstance(message, dict) else {"message": message}
+    if "header" in parts:
+        raise ValueError(
+            "a message cannot have a part named 'header': the ledger has one of its own"
+        )
     found = {"header": HEADER.size}
     for name in sorted(parts):
         leaves = jax.tree.leaves(parts[name])
