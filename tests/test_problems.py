@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 import fedmin
 from fedmin.problems import PROBLEMS
-from fedmin.problems.network import patches, pool_max
+from fedmin.problems.network import convolve_pool
 
 RNG = np.random.default_rng(0)
 Z = RNG.standard_normal((11, 4))
@@ -216,26 +216,29 @@ def test_multinomial_optimum():
 # ---------------------------------------------------------------- networks
 
 
-@pytest.mark.parametrize(("kernel", "padding"), [(3, 1), (3, 0), (5, 2), (2, 1)])
-def test_patches_are_a_convolution(kernel, padding):
-    images = RNG.standard_normal((2, 6, 7, 3))
-    filters = RNG.standard_normal((4, kernel, kernel, 3))
-    ours = patches(jnp.asarray(images), kernel, padding) @ filters.reshape(4, -1).T
+@pytest.mark.parametrize(("kernel", "padding"), [(3, 1), (3, 0), (5, 2), (2, 1), (4, 0), (1, 0)])
+@pytest.mark.parametrize("shape", [(6, 7), (8, 8), (5, 5)])
+def test_patches_are_a_pooled_convolution(kernel, padding, shape):
+    """Against XLA's convolution and pooling, and one channel by SciPy; odd ends are dropped."""
+    images = RNG.standard_normal((2, *shape, 3))
+    filters, bias = RNG.standard_normal((4, kernel, kernel, 3)), RNG.standard_normal(4)
+    weights = [jnp.asarray(filters.reshape(4, -1)), jnp.asarray(bias)]
+    ours = convolve_pool(jnp.asarray(images), weights, kernel, padding)
+    assert not weights, "it takes its weights off the list"
     xla = jax.lax.conv_general_dilated(
         jnp.asarray(images), jnp.asarray(filters), (1, 1), [(padding, padding)] * 2,
         dimension_numbers=("NHWC", "OHWI", "NHWC"),
     )  # fmt: skip
+    window = (1, 2, 2, 1)
+    xla = jax.lax.reduce_window(xla + bias, -jnp.inf, jax.lax.max, window, window, "VALID")
     np.testing.assert_allclose(ours, xla, rtol=1e-10, atol=1e-10)
     wide = np.pad(images[0], ((padding, padding), (padding, padding), (0, 0)))
-    by_hand = sum(
+    by_hand = bias[1] + sum(
         scipy.signal.correlate2d(wide[:, :, c], filters[1, :, :, c], mode="valid") for c in range(3)
     )
-    np.testing.assert_allclose(ours[0, :, :, 1], by_hand, rtol=1e-10, atol=1e-10)
-
-
-def test_pooling():
-    image = jnp.arange(20.0).reshape(1, 4, 5, 1)
-    np.testing.assert_array_equal(pool_max(image)[0, :, :, 0], [[6.0, 8.0], [16.0, 18.0]])
+    h, w = (n // 2 * 2 for n in by_hand.shape)
+    pooled = by_hand[:h, :w].reshape(h // 2, 2, w // 2, 2).max(axis=(1, 3))
+    np.testing.assert_allclose(ours[0, :, :, 1], pooled, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize(

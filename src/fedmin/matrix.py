@@ -184,7 +184,8 @@ def _aligned(shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
 
 def window(a: Array, start: Array, size: int) -> Array:
     """`size` entries of the leading axis from `start` (at least 0) on."""
-    starts = (start, *(0 for _ in a.shape[1:]))
+    start = jnp.asarray(start, jnp.int32)
+    starts = (start, *(jnp.zeros_like(start) for _ in a.shape[1:]))
     sizes = (size, *a.shape[1:])
     return lax.dynamic_slice(a, starts, sizes, allow_negative_indices=False)
 
