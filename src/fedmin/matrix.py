@@ -169,8 +169,8 @@ def _sparse_rows(csr: scipy.sparse.csr_matrix, order: np.ndarray | None) -> Spar
     return SparseRows(features, values, int(csr.shape[1]))
 
 
-def _blocks(count: int, size: int = 4096) -> list[slice]:
-    """Rows a few thousand at a time, so that no second copy of a large matrix is made."""
+def _blocks(count: int, size: int = 512) -> list[slice]:
+    """Rows a few hundred at a time, so that no second copy of a large matrix is made."""
     return [slice(a, min(a + size, count)) for a in range(0, count, size)]
 
 
