@@ -18,14 +18,17 @@ def shuffled(key: Array, turn: Array, places: Array, size: Array) -> Array:
     turn = jnp.asarray(turn, jnp.uint32)
     words = jax.random.key_data(key).ravel()
     seed = _mix(words[0] ^ _mix(words[-1] + turn))
-    i = jnp.asarray(places).astype(jnp.uint32)
-    for step in range(PASSES):  # unrolled: one fused loop over the places
-        seed = _mix(seed + jnp.uint32(0x9E3779B9))
+    seeds = _mix(seed + jnp.arange(1, PASSES + 1, dtype=jnp.uint32) * jnp.uint32(0x9E3779B9))
+
+    def swap(i, seed):
         mirror = seed % size + size - i
         mirror = jnp.where(mirror >= size, mirror - size, mirror)
-        coin = _mix(jnp.maximum(i, mirror) ^ _mix(seed + jnp.uint32(step))) >> 31
-        i = jnp.where(coin == 1, mirror, i)
-    return i.astype(jnp.int32)
+        coin = _mix(jnp.maximum(i, mirror) ^ _mix(seed)) >> 31
+        return jnp.where(coin == 1, mirror, i), None
+
+    # six at a time: a chain of all passes makes XLA compile for minutes in a sweep
+    start = jnp.asarray(places).astype(jnp.uint32)
+    return jax.lax.scan(swap, start, seeds, unroll=6)[0].astype(jnp.int32)
 
 
 def _mix(u: Array) -> Array:
