@@ -182,7 +182,7 @@ def _aligned(shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
     return memory[first : first + size].view(dtype).reshape(shape)
 
 
-def window(a: Array, start: Array, size: int) -> Array:
+def window(a: Array | np.ndarray, start: Array, size: int) -> Array:
     """`size` entries of the leading axis from `start` (at least 0) on."""
     start = jnp.asarray(start, jnp.int32)
     starts = (start, *(jnp.zeros_like(start) for _ in a.shape[1:]))

@@ -41,9 +41,6 @@ class TopK(Channel):
         wires, kept = zip(*map(self._cut, parts, errors), strict=True)
         return jax.tree.unflatten(form, wires), jax.tree.unflatten(form, kept)
 
-    def decode(self, combined):
-        return combined
-
     def _as_is(self, part: Any) -> bool:
         """Parts that are compact already, whole numbers, or no longer than their sparse form."""
         return (

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedmin import checks
 from fedmin.engines.history import History, result_of
-from fedmin.engines.program import SEGMENT, Plan, programs
+from fedmin.engines.program import SEGMENT, programs
 from fedmin.engines.rounds import Run, State
 from fedmin.engines.simulator import Simulator, _enter, _numbers
 from fedmin.federation import Federation
@@ -107,6 +107,3 @@ def run_lanes(
 
 def _lane(state: State, i: int) -> State:
     return jax.tree.map(lambda a: a[i], state)
-
-
-__all__ = ["Plan", "Sweep", "run_lanes", "variants"]

@@ -4,6 +4,7 @@ The weights of a class lie together ([classes, features], measured 1.6 times fas
 way round); the biases, if any, come last. l2 spares the biases.
 """
 
+from abc import abstractmethod
 from typing import Any
 
 import equinox as eqx
@@ -68,6 +69,24 @@ def _one_hot(z: Array, y: Array) -> Array:
 def correct(logits: Array, y: Array) -> Array:
     """f[n]: 1 where the largest logit is the label's."""
     return (jnp.argmax(logits, axis=1).astype(y.dtype) == y).astype(logits.dtype)
+
+
+class Classifier(Problem):
+    """Cross-entropy of labels 0..classes-1 from logits; what softmax models and networks share."""
+
+    @abstractmethod
+    def predict(self, x: Array, rows: Rows) -> Array:
+        """f[n, classes]: logits."""
+
+    def losses(self, x, rows):
+        return cross_entropy(self.predict(x, rows), rows.y)[:, None]
+
+    def scores(self, x, rows):
+        return {"accuracy": correct(self.predict(x, rows), rows.y)}
+
+    def check(self: Any, features, classes, y):  # subclasses have `features` and `classes`
+        check_features(self, features)
+        check_labels(self, y, self.classes)
 
 
 class LeastSquares(Problem):
@@ -143,7 +162,7 @@ class Logistic(Problem):
         check_labels(self, y, 2)
 
 
-class Softmax(Problem):
+class Softmax(Classifier):
     """mean cross-entropy of softmax(W z)  +  l2/2 |W|^2, labels 0..classes-1.
 
     >>> import fedmin
@@ -170,18 +189,8 @@ class Softmax(Problem):
         logits = rows.x @ weights.T
         return logits + x[self.classes * self.features :] if self.bias else logits
 
-    def losses(self, x, rows):
-        return cross_entropy(self.predict(x, rows), rows.y)[:, None]
-
     def regularizer(self, x):
         return 0.5 * self.l2 * jnp.sum(x[: self.classes * self.features] ** 2)
-
-    def scores(self, x, rows):
-        return {"accuracy": correct(self.predict(x, rows), rows.y)}
-
-    def check(self, features, classes, y):
-        check_features(self, features)
-        check_labels(self, y, self.classes)
 
 
 def linear(x: Array, rows: Rows, features: int, bias: bool) -> Array:

@@ -17,7 +17,7 @@ from jax import Array
 from fedmin import checks
 from fedmin.matrix import Dense
 from fedmin.problem import Problem
-from fedmin.problems.linear import check_features, check_labels, correct, cross_entropy
+from fedmin.problems.linear import Classifier
 from fedmin.rows import Rows
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -88,7 +88,7 @@ def dense_rows(problem: Problem, rows: Rows) -> Array:
     return jnp.asarray(rows.x.values)
 
 
-class MLP(Problem):
+class MLP(Classifier):
     """A fully connected classifier with cross-entropy and l2/2 |x|^2.
 
     The default is the network of the SSCA papers: one hidden layer, swish, no biases.
@@ -130,21 +130,11 @@ class MLP(Problem):
             h = affine(self.activation(h), weights, self.bias)
         return h
 
-    def losses(self, x, rows):
-        return cross_entropy(self.predict(x, rows), rows.y)[:, None]
-
     def regularizer(self, x):
         return 0.5 * self.l2 * jnp.sum(x**2)
 
-    def scores(self, x, rows):
-        return {"accuracy": correct(self.predict(x, rows), rows.y)}
 
-    def check(self, features, classes, y):
-        check_features(self, features)
-        check_labels(self, y, self.classes)
-
-
-class CNN(Problem):
+class CNN(Classifier):
     """Convolutions with relu and 2 x 2 pooling, then fully connected layers; cross-entropy.
 
     `image` is (height, width, channels). Each convolution keeps the size ("same" padding) unless
@@ -216,18 +206,8 @@ class CNN(Problem):
             h = affine(jax.nn.relu(h), weights, True)
         return h
 
-    def losses(self, x, rows):
-        return cross_entropy(self.predict(x, rows), rows.y)[:, None]
-
     def regularizer(self, x):
         return 0.5 * self.l2 * jnp.sum(x**2)
-
-    def scores(self, x, rows):
-        return {"accuracy": correct(self.predict(x, rows), rows.y)}
-
-    def check(self, features, classes, y):
-        check_features(self, features)
-        check_labels(self, y, self.classes)
 
 
 def LeNet(image: tuple[int, int, int] = (28, 28, 1), classes: int = 10, l2: float = 0.0) -> CNN:
