@@ -6,7 +6,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from fedmin.local import full_gradient
 from fedmin.method import Exchange, Method, starting_point
 
 
@@ -35,7 +34,7 @@ class TwoExchanges(Method):
         )
 
     def measure(self, problem, rows, state, down, now):
-        own = full_gradient(problem, down["model"], rows)
+        own = problem.grad(down["model"], rows)
         return {"gradient": own}, own
 
     def collect(self, problem, server_rows, server, aggregate, now):
@@ -45,7 +44,7 @@ class TwoExchanges(Method):
         x, drift = down["model"], down["gradient"] - own
 
         def advance(_, y):
-            return y - self.step * (full_gradient(problem, y, rows) + drift)
+            return y - self.step * (problem.grad(y, rows) + drift)
 
         return {"update": jax.lax.fori_loop(0, self.local_steps, advance, x) - x}, own
 
@@ -69,7 +68,7 @@ class Median(Method):
         return (Exchange(down, self.client, self.server, reduce="gather"),)
 
     def client(self, problem, rows, state, down, now):
-        return {"gradient": full_gradient(problem, down["model"], rows)}, state
+        return {"gradient": problem.grad(down["model"], rows)}, state
 
     def server(self, problem, server_rows, x, aggregate, now):
         there = aggregate.shares[:, None] > 0
@@ -95,7 +94,7 @@ class Addressed(Method):
         return {"model": jnp.tile(x, (len(self.steps), 1)), "step": self.steps}
 
     def client(self, problem, rows, state, down, now):
-        return {"update": -down["step"] * full_gradient(problem, down["model"], rows)}, state
+        return {"update": -down["step"] * problem.grad(down["model"], rows)}, state
 
     def server(self, problem, server_rows, x, aggregate, now):
         return x + aggregate.mean["update"]

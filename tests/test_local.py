@@ -8,8 +8,6 @@ import pytest
 import scipy.stats
 
 import fedmin
-from fedmin.local import full_gradient
-from fedmin.local.full import WINDOW, sum_over
 from fedmin.local.shuffle import shuffled
 
 # ---------------------------------------------------------------- random orders
@@ -195,23 +193,40 @@ def test_all_rows_are_padded_to_capacity():
         assert np.array_equal(held(everything), own(i))
 
 
-def test_sum_over_many_windows():
-    """A client of several windows and a bit, in a pool that ends with it."""
-    sizes = (40, 2 * WINDOW + 7)
+def test_sum_over_many_blocks():
+    """A client of several blocks and a bit, in a pool that ends with it."""
+    sizes = (40, 107)
     for i in range(2):
         rows = shard(i, sizes)
-        total = sum_over(rows, lambda w: jnp.sum(jnp.where(w.weight > 0, w.x.values[:, 0], 0.0)))
+        total = rows.sum(lambda w: jnp.sum(jnp.where(w.weight > 0, w.x.values[:, 0], 0.0)), 50)
         first = sum(sizes[:i])
         assert total == np.arange(first, first + sizes[i], dtype=float).sum()
 
 
-def test_full_gradient_is_the_gradient():
+@pytest.mark.parametrize("count", [30, 40])
+def test_blocks_of_even_clients_need_no_weights(count):
+    """Where all clients have as many rows, a block that always fits is read without asking."""
+    pool = shard(0, (120, 120)).pool
+    even, asked = (
+        fedmin.Shard(pool, jnp.int32(120), jnp.int32(120), 120, even) for even in (True, False)
+    )
+    for j in range(120 // count):
+        mine, plain = even.block(jnp.int32(j), count), asked.block(jnp.int32(j), count)
+        assert jax.tree.all(jax.tree.map(np.array_equal, mine, plain))
+    last = even.block(jnp.int32(1), 70)  # does not divide: the last 20 are not there
+    assert np.array_equal(held(last), np.arange(190, 240))
+
+
+@pytest.mark.parametrize("weights", [True, False])
+def test_gradient_in_blocks_is_the_gradient(weights):
     rng = np.random.default_rng(0)
-    z, y = rng.standard_normal((WINDOW + 60, 2)), rng.standard_normal(WINDOW + 60)
+    window = fedmin.Problem.window
+    z, y = rng.standard_normal((window + 60, 2)), rng.standard_normal(window + 60)
     problem = fedmin.LeastSquares(2, l2=0.3)
-    pool = jax.tree.map(jnp.asarray, fedmin.rows(z, y, rng.random(len(y))))
-    rows = fedmin.Shard(pool, jnp.int32(30), jnp.int32(WINDOW + 30), WINDOW + 30)
+    pool = jax.tree.map(jnp.asarray, fedmin.rows(z, y, rng.random(len(y)) if weights else None))
+    rows = fedmin.Shard(pool, jnp.int32(30), jnp.int32(window + 30), window + 30)
     x = jnp.array([0.5, -1.0])
     mine, v = slice(30, None), np.asarray(pool.weight)[30:]
     expected = (v * (z[mine] @ np.asarray(x) - y[mine])) @ z[mine] / v.sum() + 0.3 * np.asarray(x)
-    np.testing.assert_allclose(full_gradient(problem, x, rows), expected, rtol=1e-12)
+    np.testing.assert_allclose(problem.grad(x, rows), expected, rtol=1e-12)
+    np.testing.assert_allclose(problem.grad(x, rows.all()), expected, rtol=1e-12)

@@ -236,6 +236,7 @@ def batch_rows(world, batches, seed, t, i, count) -> list[tuple[np.ndarray, np.n
         jnp.int32(federation.starts[i]),
         jnp.int32(federation.sizes[i]),
         federation.capacity,
+        federation.even,
     )
     key = part.key_of(jax.random.key(seed), jnp.int32(t), 0, i)
     drawn = []

@@ -164,6 +164,12 @@ class Federation:
         """The rows of the largest client."""
         return int(self.sizes.max()) if self.split == "rows" else self.pool.count
 
+    @property
+    def even(self) -> bool:
+        """Whether every client has as many rows, each of weight 1."""
+        same = self.split == "rows" and bool(np.all(self.sizes == self.capacity))
+        return same and bool(np.all(self.pool.weight == 1))
+
     def client(self, i: int) -> Rows:
         """Client i's own rows (or its own columns of all rows)."""
         begin, end = int(self.starts[i]), int(self.starts[i] + self.sizes[i])

@@ -124,10 +124,14 @@ class SparseRows(Matrix):
         return jnp.sum((values if w.ndim == 1 else values[..., None]) * read, axis=1)
 
     def transpose_matmul(self, r):
+        kind = jnp.result_type(self.values, r)
+        return self.scatter(r, jnp.zeros((self.num_features, *r.shape[1:]), kind))
+
+    def scatter(self, r: Array, onto: Array) -> Array:
+        """onto + x.T @ r; `onto` may have more rows than there are features."""
         r = jnp.asarray(r)
         terms = self.values * r[:, None] if r.ndim == 1 else self.values[..., None] * r[:, None, :]
-        zeros = jnp.zeros((self.num_features, *r.shape[1:]), terms.dtype)
-        return zeros.at[self.features].add(terms, mode="promise_in_bounds")
+        return onto.at[self.features].add(terms, mode="promise_in_bounds")
 
 
 def matrix(values, order: np.ndarray | None = None) -> Matrix:

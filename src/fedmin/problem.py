@@ -5,7 +5,7 @@ Column 0 of `losses` is the objective, columns 1..M are constraints, each a mean
 """
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedmin.domain import Domain, Free
-from fedmin.rows import Rows
+from fedmin.rows import Rows, Shard
 
 
 class Problem(eqx.Module):
@@ -30,6 +30,8 @@ class Problem(eqx.Module):
     >>> float(Distance().value(jnp.ones(1), fedmin.rows(np.zeros((2, 1)), [2.0, 4.0])))
     2.0
     """
+
+    window: ClassVar[int] = 512  # rows that are computed at a time, where there are more
 
     @abstractmethod
     def init(self, key: Array) -> Array:
@@ -74,9 +76,22 @@ class Problem(eqx.Module):
         """f[M]: the constraints on these rows; each should be <= 0."""
         return self.totals(x, rows)[1:] / jnp.sum(rows.weight)
 
-    def grad(self, x: Array, rows: Rows) -> Array:
-        """The gradient of `value`."""
-        return jax.grad(self.value)(x, rows)
+    def grad(self, x: Array, rows: Rows | Shard) -> Array:
+        """The gradient of `value`, on some rows or on all of a client's."""
+        if isinstance(rows, Rows):
+            if rows.count <= self.window:
+                return jax.grad(self.value)(x, rows)
+            rows = Shard(rows, jnp.int32(0), jnp.int32(rows.count), rows.count)
+
+        def part(some):
+            return jax.grad(lambda u: self.totals(u, some)[0])(x), jnp.sum(some.weight)
+
+        total, weight = rows.sum(part, self.window)
+        return total / weight + jax.grad(self.regularizer)(x)
+
+    def step(self, x: Array, rows: Rows, size: Array) -> Array:
+        """x - size * grad(x, rows); a problem may have a cheaper way than by the gradient."""
+        return x - size * self.grad(x, rows)
 
     def hvp(self, x: Array, v: Array, rows: Rows) -> Array:
         """The Hessian of `value` times v."""

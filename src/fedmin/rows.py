@@ -5,11 +5,14 @@ batch is read straight from the pool. `Shard` is the view of one client: where i
 how many there are. It is what a method's client function receives.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
 from fedmin.matrix import Matrix, window
 
@@ -58,6 +61,7 @@ class Shard(eqx.Module):
     start: Array  # i[]
     size: Array  # i[]
     capacity: int = eqx.field(static=True)  # no client has more rows than this
+    even: bool = eqx.field(default=False, static=True)  # all have as many, each of weight 1
 
     def take(self, i: Array) -> Rows:
         """The client's rows with these indices, each below `size`."""
@@ -74,6 +78,27 @@ class Shard(eqx.Module):
         mine = (place >= begin) & (place < self.start + self.size)
         return Rows(rows.x, rows.y, jnp.where(mine, rows.weight, 0))
 
+    def block(self, j: Array, count: int) -> Rows:
+        """The j-th `count` rows of the client; those beyond its last weigh 0."""
+        if self.even and self.capacity % count == 0:  # then none is, and nothing need be asked
+            rows = self.pool.window(self.start + j * count, count)
+            return Rows(rows.x, rows.y, jnp.ones_like(rows.weight))
+        return self.window(j * count, count)
+
+    def sum(self, function: Callable[[Rows], Any], most: int) -> Any:
+        """The sum of function(block) over blocks of up to `most` rows; it must be additive.
+
+        Blocks keep the work in proportion to the rows that are there, and in the processor's cache.
+        """
+        count = -(-self.capacity // -(-self.capacity // most))
+        like = jax.eval_shape(lambda: function(self.block(jnp.zeros((), jnp.int32), count)))
+        zeros = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), like)
+
+        def add(j, sums):
+            return jax.tree.map(jnp.add, sums, function(self.block(j, count)))
+
+        return lax.fori_loop(0, -(-self.size // count), add, zeros)
+
     def all(self) -> Rows:
         """All of the client's rows, padded to `capacity` with rows that weigh 0."""
-        return self.window(jnp.zeros((), jnp.int32), self.capacity)
+        return self.block(jnp.zeros((), jnp.int32), self.capacity)

@@ -216,4 +216,5 @@ def _shard(federation: Federation, i: int) -> Shard:
         return jnp.asarray(np.concatenate([a, np.zeros((missing, *a.shape[1:]), a.dtype)]))
 
     rows: Rows = jax.tree.map(pad, own)
-    return Shard(rows, jnp.int32(0), jnp.int32(own.count), federation.capacity)
+    number = jnp.int32
+    return Shard(rows, number(0), number(own.count), federation.capacity, federation.even)

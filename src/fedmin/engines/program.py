@@ -34,6 +34,7 @@ class Plan(NamedTuple):
     chunk: int
     population: int
     capacity: int
+    even: bool  # see Shard
     columns: tuple[str, ...]
     owned: bool  # clients have states, which lie with one device each
     lanes: bool  # many runs at once, along a leading axis of method, key and state
@@ -77,7 +78,7 @@ def _exchange(plan: Plan, run: Run, exchange, e: int, data: Data, state: State, 
     def client(slot, clients, memory):
         i = ids[slot]
         mine = i - first
-        rows = Shard(data.pool, data.starts[i], data.sizes[i], plan.capacity)
+        rows = Shard(data.pool, data.starts[i], data.sizes[i], plan.capacity, plan.even)
         own = jax.tree.map(lambda a: a[i], down) if exchange.addressed else down
         held, kept = jax.tree.map(lambda a: a[mine], (clients, memory))
         return part.client_part(
@@ -216,11 +217,11 @@ def _begin(plan: Plan, run: Run, data: Data, key: Array) -> tuple[State, Array]:
 
     def client(mine):
         i = jnp.minimum(first + mine, plan.population - 1)  # the last device may have fewer
-        rows = Shard(data.pool, data.starts[i], data.sizes[i], plan.capacity)
+        rows = Shard(data.pool, data.starts[i], data.sizes[i], plan.capacity, plan.even)
         return run.method.init_client(run.problem, rows, part.start_key(key, i))
 
     clients = lax.map(client, jnp.arange(plan.share, dtype=jnp.int32))
-    rows = Shard(data.pool, data.starts[0], data.sizes[0], plan.capacity)
+    rows = Shard(data.pool, data.starts[0], data.sizes[0], plan.capacity, plan.even)
     one = jax.tree.map(lambda a: a[0], clients)
     memory = tuple(
         jax.tree.map(

@@ -15,7 +15,6 @@ from fedmin import payload
 from fedmin.channel import Channel
 from fedmin.engines import wire
 from fedmin.ledger import Ledger, Line
-from fedmin.local.full import sum_over
 from fedmin.method import Aggregate, Exchange, Method, Now
 from fedmin.metrics import Metric, Stop
 from fedmin.participation import Participation
@@ -190,9 +189,9 @@ def measure(
         if wanted and rows is not None:
             share = -(-rows.count // devices)
             size = jnp.clip(rows.count - device * share, 0, share)
-            found = sum_over(
-                Shard(rows, device * share, size, share),
+            found = Shard(rows, device * share, size, share).sum(
                 lambda part: [run.record[i].measure(run.problem, x, part) for i in wanted],
+                run.problem.window,
             )
             sums.update(zip(wanted, add_devices(found), strict=True))
     values = [v for i, m in enumerate(run.record) for v in m.finish(run.problem, x, sums[i])]

@@ -103,7 +103,9 @@ class Simulator:
             run.stop.check(columns)
         messages, client = messages_of(run, federation)
         owned = bool(jax.tree.leaves((client, [message.memory for message in messages])))
-        plan = Plan(devices, chunk, population, federation.capacity, columns, owned, lanes)
+        plan = Plan(
+            devices, chunk, population, federation.capacity, federation.even, columns, owned, lanes
+        )
         return plan, lay_out(federation, devices), part.ledger_of(messages)
 
 
@@ -111,7 +113,7 @@ def messages_of(run: Run, federation: Federation) -> tuple[tuple[Shapes, ...], A
     """The shapes of all messages of a round, and of a client's state."""
     like = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, federation.pool))
     number: Any = jax.ShapeDtypeStruct((), jnp.int32)
-    rows = Shard(like, number, number, federation.capacity)
+    rows = Shard(like, number, number, federation.capacity, federation.even)
     key = jax.random.key(0)
     server = jax.eval_shape(run.method.init_server, run.problem, key)
     client = jax.eval_shape(run.method.init_client, run.problem, rows, key)

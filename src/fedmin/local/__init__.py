@@ -1,4 +1,4 @@
-"""What a client may do: draw batches, take steps, sum over all its rows."""
+"""What a client may do: draw batches and take steps."""
 
 from fedmin.local.batches import (
     BATCHES,
@@ -10,7 +10,6 @@ from fedmin.local.batches import (
     WithReplacement,
 )
 from fedmin.local.descent import check_local, descend
-from fedmin.local.full import full_gradient, sum_over
 
 __all__ = [
     "BATCHES",
@@ -22,6 +21,4 @@ __all__ = [
     "WithoutReplacement",
     "check_local",
     "descend",
-    "full_gradient",
-    "sum_over",
 ]

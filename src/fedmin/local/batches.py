@@ -153,7 +153,7 @@ class Blocks(Batches):
 
     def read(self, rows, drawn):
         size = min(self.size, rows.capacity)
-        return rows.window(drawn * size, size)
+        return rows.block(drawn, size)
 
     def per_epoch(self, size, capacity):
         return -(-size // min(self.size, capacity))

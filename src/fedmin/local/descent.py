@@ -15,7 +15,8 @@ from jax import Array, lax
 from fedmin import checks, schedule
 from fedmin.local.batches import Batches
 from fedmin.method import Now
-from fedmin.rows import Rows, Shard
+from fedmin.problem import Problem
+from fedmin.rows import Shard
 
 
 def check_local(method: Any) -> None:
@@ -30,9 +31,14 @@ def check_local(method: Any) -> None:
 
 
 def descend(
-    method: Any, rows: Shard, x: Array, now: Now, gradient: Callable[[Array, Rows], Array]
+    method: Any,
+    problem: Problem,
+    rows: Shard,
+    x: Array,
+    now: Now,
+    also: Callable[[Array], Array] | None = None,
 ) -> tuple[Array, Array]:
-    """y <- y - step * gradient(y, batch), from y = x on; returns y and the steps taken."""
+    """y <- y - step * (gradient on a batch + also(y)), from y = x on; y and the steps taken."""
     step = schedule.at(method.step, now.round)
     most, steps = method.local_steps, jnp.int32(method.local_steps)
     if method.epochs is not None:
@@ -45,6 +51,8 @@ def descend(
 
     def advance(k, y):
         batch = method.batches.read(rows, jax.tree.map(lambda a: a[k], drawn))
-        return y - step * gradient(y, batch)
+        if also is None:
+            return problem.step(y, batch, step)
+        return y - step * (problem.grad(y, batch) + also(y))
 
     return lax.fori_loop(0, most if method.epochs is None else steps, advance, x), steps

@@ -44,7 +44,7 @@ class FedAvg(Method):
 
     def client(self, problem, rows, state, down, now):
         x = down["model"]
-        y, _ = descend(self, rows, x, now, problem.grad)
+        y, _ = descend(self, problem, rows, x, now)
         return {"update": y - x}, state
 
     def server(self, problem, server_rows, x, aggregate, now):

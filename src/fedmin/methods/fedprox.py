@@ -44,11 +44,7 @@ class FedProx(Method):
 
     def client(self, problem, rows, state, down, now):
         x = down["model"]
-
-        def gradient(y, batch):
-            return problem.grad(y, batch) + self.mu * (y - x)
-
-        y, _ = descend(self, rows, x, now, gradient)
+        y, _ = descend(self, problem, rows, x, now, lambda y: self.mu * (y - x))
         return {"update": y - x}, state
 
     def server(self, problem, server_rows, x, aggregate, now):

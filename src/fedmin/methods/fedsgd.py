@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedmin import checks, schedule
-from fedmin.local import Batches, Full, full_gradient
+from fedmin.local import Batches, Full
 from fedmin.method import Exchange, Method, starting_point
 
 
@@ -43,7 +43,7 @@ class FedSGD(Method):
     def client(self, problem, rows, state, down, now):
         x = down["model"]
         if isinstance(self.batches, Full):
-            return {"gradient": full_gradient(problem, x, rows)}, state
+            return {"gradient": problem.grad(x, rows)}, state
         batch = self.batches.read(rows, self.batches.draw(rows, now.key, jnp.int32(0)))
         return {"gradient": problem.grad(x, batch)}, state
 

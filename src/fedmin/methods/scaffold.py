@@ -61,7 +61,7 @@ class Scaffold(Method):
     def client(self, problem, rows, c_i, down, now):
         x, c = down["model"], down["control"]
         drift = c - c_i
-        y, steps = descend(self, rows, x, now, lambda u, batch: problem.grad(u, batch) + drift)
+        y, steps = descend(self, problem, rows, x, now, lambda y: drift)
         eta = schedule.at(self.step, now.round)
         c_new = (x - y) / (steps.astype(x.dtype) * eta) - drift
         return {"update": y - x, "control": c_new - c_i}, c_new

@@ -14,6 +14,7 @@ import numpy as np
 from jax import Array
 
 from fedmin import checks
+from fedmin.matrix import SparseRows
 from fedmin.problem import Problem
 from fedmin.rows import Rows
 
@@ -41,6 +42,17 @@ def check_labels(problem: Any, y: Any, classes: int) -> None:
             f"{type(problem).__name__} knows labels 0..{classes - 1}; "
             f"row {outside[0]} has label {y[outside[0]]}"
         )
+
+
+def check_ridge(l2: float | None) -> None:
+    """Refuse a negative l2."""
+    if l2 is not None:
+        checks.between("l2", l2, 0.0)
+
+
+def ridge(l2: float | None, x: Array) -> Array:
+    """l2/2 |x|^2; nothing at all without l2, so that a sparse step stays sparse."""
+    return jnp.zeros((), x.dtype) if l2 is None else 0.5 * l2 * jnp.sum(x**2)
 
 
 def cross_entropy(logits: Array, y: Array) -> Array:
@@ -89,7 +101,53 @@ class Classifier(Problem):
         check_labels(self, y, self.classes)
 
 
-class LeastSquares(Problem):
+class Linear(Problem):
+    """A loss of z.x and the target; what least squares and logistic regression share."""
+
+    features: int = eqx.field(static=True)
+    l2: float | None = None
+    bias: bool = eqx.field(default=False, static=True)
+
+    def __check_init__(self):
+        checks.at_least("features", self.features, 1)
+        check_ridge(self.l2)
+
+    @abstractmethod
+    def loss(self, prediction: Array, y: Array) -> Array:
+        """f[n]: the loss of each row."""
+
+    def init(self, key):
+        return jnp.zeros(self.features + self.bias)
+
+    def predict(self, x: Array, rows: Rows) -> Array:
+        """f[n]: z.x, plus the bias if there is one."""
+        return rows.x @ x[: self.features] + x[-1] if self.bias else rows.x @ x
+
+    def losses(self, x, rows):
+        return self.loss(self.predict(x, rows), rows.y.astype(x.dtype))[:, None]
+
+    def regularizer(self, x):
+        return ridge(self.l2, x[: self.features])
+
+    def step(self, x, rows, size):
+        """Sparse rows add their part straight to x: no gradient of all features is made."""
+        if not isinstance(rows.x, SparseRows):
+            return super().step(x, rows, size)
+
+        def mean(prediction):
+            return jnp.dot(rows.weight, self.loss(prediction, rows.y.astype(x.dtype)))
+
+        slope = jax.grad(mean)(self.predict(x, rows)) * (-size / jnp.sum(rows.weight))
+        if self.l2 is not None:
+            x = x - size * jax.grad(self.regularizer)(x)
+        x = rows.x.scatter(slope, x)
+        return x.at[-1].add(jnp.sum(slope)) if self.bias else x
+
+    def check(self, features, classes, y):
+        check_features(self, features)
+
+
+class LeastSquares(Linear):
     """mean of (z.x - y)^2 / 2  +  l2/2 |x|^2.
 
     >>> import fedmin
@@ -97,34 +155,16 @@ class LeastSquares(Problem):
     10
     """
 
-    features: int = eqx.field(static=True)
-    l2: float = 0.0
-    bias: bool = eqx.field(default=False, static=True)
-
-    def __check_init__(self):
-        checks.at_least("features", self.features, 1)
-        checks.between("l2", self.l2, 0.0)
-
-    def init(self, key):
-        return jnp.zeros(self.features + self.bias)
-
-    def predict(self, x: Array, rows: Rows) -> Array:
-        """f[n]: the model's value on each row."""
-        return linear(x, rows, self.features, self.bias)
-
-    def losses(self, x, rows):
-        return 0.5 * (self.predict(x, rows) - rows.y.astype(x.dtype))[:, None] ** 2
-
-    def regularizer(self, x):
-        return 0.5 * self.l2 * jnp.sum(x[: self.features] ** 2)
+    def loss(self, prediction, y):
+        return 0.5 * (prediction - y) ** 2
 
     def check(self, features, classes, y):
-        check_features(self, features)
+        super().check(features, classes, y)
         if np.ndim(y) != 1:
             raise ValueError(f"LeastSquares needs one number a row, got y of shape {np.shape(y)}")
 
 
-class Logistic(Problem):
+class Logistic(Linear):
     """mean of log(1 + exp(z.x)) - y z.x  +  l2/2 |x|^2, labels 0 and 1.
 
     >>> import fedmin
@@ -132,33 +172,14 @@ class Logistic(Problem):
     31
     """
 
-    features: int = eqx.field(static=True)
-    l2: float = 0.0
-    bias: bool = eqx.field(default=False, static=True)
-
-    def __check_init__(self):
-        checks.at_least("features", self.features, 1)
-        checks.between("l2", self.l2, 0.0)
-
-    def init(self, key):
-        return jnp.zeros(self.features + self.bias)
-
-    def predict(self, x: Array, rows: Rows) -> Array:
-        """f[n]: the log-odds of label 1."""
-        return linear(x, rows, self.features, self.bias)
-
-    def losses(self, x, rows):
-        odds = self.predict(x, rows)
-        return (jax.nn.softplus(odds) - rows.y.astype(x.dtype) * odds)[:, None]
-
-    def regularizer(self, x):
-        return 0.5 * self.l2 * jnp.sum(x[: self.features] ** 2)
+    def loss(self, prediction, y):
+        return jax.nn.softplus(prediction) - y * prediction
 
     def scores(self, x, rows):
         return {"accuracy": ((self.predict(x, rows) > 0) == (rows.y > 0)).astype(x.dtype)}
 
     def check(self, features, classes, y):
-        check_features(self, features)
+        super().check(features, classes, y)
         check_labels(self, y, 2)
 
 
@@ -172,13 +193,13 @@ class Softmax(Classifier):
 
     features: int = eqx.field(static=True)
     classes: int = eqx.field(static=True)
-    l2: float = 0.0
+    l2: float | None = None
     bias: bool = eqx.field(default=False, static=True)
 
     def __check_init__(self):
         checks.at_least("features", self.features, 1)
         checks.at_least("classes", self.classes, 2)
-        checks.between("l2", self.l2, 0.0)
+        check_ridge(self.l2)
 
     def init(self, key):
         return jnp.zeros(self.classes * (self.features + self.bias))
@@ -190,9 +211,4 @@ class Softmax(Classifier):
         return logits + x[self.classes * self.features :] if self.bias else logits
 
     def regularizer(self, x):
-        return 0.5 * self.l2 * jnp.sum(x[: self.classes * self.features] ** 2)
-
-
-def linear(x: Array, rows: Rows, features: int, bias: bool) -> Array:
-    """f[n]: z.x, plus the last entry of x if there is a bias."""
-    return rows.x @ x[:features] + x[-1] if bias else rows.x @ x
+        return ridge(self.l2, x[: self.classes * self.features])

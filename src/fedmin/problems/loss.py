@@ -5,12 +5,11 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from fedmin import checks
 from fedmin.problem import Problem
+from fedmin.problems.linear import check_ridge, ridge
 from fedmin.problems.network import dense_rows
 from fedmin.rows import Rows
 
@@ -19,7 +18,7 @@ class Loss(Problem):
     """What `from_loss` returns: the user's function of the user's parameters."""
 
     start: Array  # f[d]
-    l2: float
+    l2: float | None
     loss: Callable = eqx.field(static=True)
     unravel: Callable = eqx.field(static=True)  # f[d] -> the user's parameters
     score: Callable | None = eqx.field(static=True)
@@ -46,7 +45,7 @@ class Loss(Problem):
         return each[:, None]
 
     def regularizer(self, x):
-        return 0.5 * self.l2 * jnp.sum(x**2)
+        return ridge(self.l2, x)
 
     def scores(self, x, rows):
         if self.score is None:
@@ -58,7 +57,7 @@ def from_loss(
     loss: Callable[[Any, Array, Array], Array],
     params: Any,
     *,
-    l2: float = 0.0,
+    l2: float | None = None,
     score: Callable[[Any, Array, Array], Array] | None = None,
     row_shape: tuple[int, ...] | None = None,
 ) -> Loss:
@@ -74,7 +73,7 @@ def from_loss(
     """
     if not callable(loss):
         raise TypeError(f"loss must be a function of (params, row, target), got {loss!r}")
-    checks.between("l2", l2, 0.0)
+    check_ridge(l2)
     arrays, rest = eqx.partition(params, eqx.is_inexact_array)
     if not jax.tree.leaves(arrays):
         raise ValueError("params has no array of floating-point numbers to train")

@@ -17,7 +17,7 @@ from jax import Array
 from fedmin import checks
 from fedmin.matrix import Dense
 from fedmin.problem import Problem
-from fedmin.problems.linear import Classifier
+from fedmin.problems.linear import Classifier, check_ridge, ridge
 from fedmin.rows import Rows
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -103,14 +103,14 @@ class MLP(Classifier):
     hidden: tuple[int, ...] = eqx.field(default=(128,), static=True)
     activation: Callable = eqx.field(default=jax.nn.swish, static=True)
     bias: bool = eqx.field(default=False, static=True)
-    l2: float = 0.0
+    l2: float | None = None
 
     def __check_init__(self):
         checks.at_least("features", self.features, 1)
         checks.at_least("classes", self.classes, 2)
         for width in self.hidden:
             checks.at_least("hidden", width, 1)
-        checks.between("l2", self.l2, 0.0)
+        check_ridge(self.l2)
 
     @property
     def shapes(self) -> Shapes:
@@ -131,7 +131,7 @@ class MLP(Classifier):
         return h
 
     def regularizer(self, x):
-        return 0.5 * self.l2 * jnp.sum(x**2)
+        return ridge(self.l2, x)
 
 
 class CNN(Classifier):
@@ -151,7 +151,9 @@ class CNN(Classifier):
     kernel: int = eqx.field(default=5, static=True)
     hidden: tuple[int, ...] = eqx.field(default=(128,), static=True)
     same: tuple[bool, ...] = eqx.field(default=(), static=True)  # a convolution; () is all same
-    l2: float = 0.0
+    l2: float | None = None
+
+    window = 10  # images whose patches stay in the processor's cache
 
     def __check_init__(self):
         checks.at_least("classes", self.classes, 2)
@@ -164,7 +166,7 @@ class CNN(Classifier):
             raise ValueError(f"same must be one flag a convolution, got {self.same}")
         if min(self._flat_size()[1]) < 1:
             raise ValueError(f"image {self.image} is too small for {len(self.channels)} poolings")
-        checks.between("l2", self.l2, 0.0)
+        check_ridge(self.l2)
 
     @property
     def features(self) -> int:
@@ -207,10 +209,12 @@ class CNN(Classifier):
         return h
 
     def regularizer(self, x):
-        return 0.5 * self.l2 * jnp.sum(x**2)
+        return ridge(self.l2, x)
 
 
-def LeNet(image: tuple[int, int, int] = (28, 28, 1), classes: int = 10, l2: float = 0.0) -> CNN:
+def LeNet(
+    image: tuple[int, int, int] = (28, 28, 1), classes: int = 10, l2: float | None = None
+) -> CNN:
     """LeNet-5 with relu and max-pooling: 6 and 16 channels of 5 x 5, then 120 and 84.
 
     >>> import fedmin
