@@ -55,6 +55,10 @@ class Problem(eqx.Module):
         """What is added to the objective's mean."""
         return jnp.zeros((), x.dtype)
 
+    def tensors(self, x: Array) -> list[Array]:
+        """What x is made of, one after the other."""
+        return [x]
+
     def scores(self, x: Array, rows: Rows) -> dict[str, Array]:
         """What else can be said of each row, as {name: f[n]}; its mean is recorded."""
         return {}
@@ -83,11 +87,15 @@ class Problem(eqx.Module):
                 return jax.grad(self.value)(x, rows)
             rows = Shard(rows, jnp.int32(0), jnp.int32(rows.count), rows.count)
 
-        def part(some):
-            return jax.grad(lambda u: self.totals(u, some)[0])(x), jnp.sum(some.weight)
+        # by the tensors, joined once after the loop: within it a cut of x costs as much as the work
+        def total(tensors, some):
+            return self.totals(_join(tensors), some)[0]
 
-        total, weight = rows.sum(part, self.window)
-        return total / weight + jax.grad(self.regularizer)(x)
+        def part(some):
+            return jax.grad(total)(self.tensors(x), some), jnp.sum(some.weight)
+
+        sums, weight = rows.sum(part, self.window)
+        return _join(sums) / weight + jax.grad(self.regularizer)(x)
 
     def step(self, x: Array, rows: Rows, size: Array) -> Array:
         """x - size * grad(x, rows); a problem may have a cheaper way than by the gradient."""
@@ -104,3 +112,7 @@ class Problem(eqx.Module):
     def size(self) -> int:
         """d, the length of x."""
         return jax.eval_shape(self.init, jax.random.key(0)).shape[0]
+
+
+def _join(tensors: list[Array]) -> Array:
+    return jnp.concatenate([tensor.ravel() for tensor in tensors])

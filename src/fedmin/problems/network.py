@@ -6,8 +6,10 @@ Images are rows of height x width x channels numbers, channels last.
 """
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -21,13 +23,6 @@ from fedmin.problems.linear import Classifier, check_ridge, ridge
 from fedmin.rows import Rows
 
 Shapes = tuple[tuple[int, ...], ...]
-
-
-def cut(x: Array, shapes: Shapes) -> list[Array]:
-    """The tensors of these shapes that lie one after the other in x."""
-    # one split, not a slice each: its derivative is one concatenation
-    parts = jax.lax.split(x, [math.prod(shape) for shape in shapes])
-    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def draw(key: Array, shapes: Shapes) -> Array:
@@ -88,7 +83,27 @@ def dense_rows(problem: Problem, rows: Rows) -> Array:
     return jnp.asarray(rows.x.values)
 
 
-class MLP(Classifier):
+class Network(Classifier):
+    """A classifier whose x is cut into tensors of the given `shapes`; l2 is on all of them."""
+
+    @property
+    @abstractmethod
+    def shapes(self) -> Shapes:
+        """The tensors, in their order in x: weights [out, in], biases [out]."""
+
+    def init(self, key):
+        return draw(key, self.shapes)
+
+    def tensors(self, x):
+        # one split, not a slice each: its derivative is one concatenation
+        parts = jax.lax.split(x, [math.prod(shape) for shape in self.shapes])
+        return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
+
+    def regularizer(self: Any, x):  # subclasses have `l2`
+        return ridge(self.l2, x)
+
+
+class MLP(Network):
     """A fully connected classifier with cross-entropy and l2/2 |x|^2.
 
     The default is the network of the SSCA papers: one hidden layer, swish, no biases.
@@ -118,23 +133,17 @@ class MLP(Classifier):
         widths = (self.features, *self.hidden, self.classes)
         return layer_shapes(list(pairwise(widths)), self.bias)
 
-    def init(self, key):
-        return draw(key, self.shapes)
-
     def predict(self, x: Array, rows: Rows) -> Array:
         """f[n, classes]: logits."""
-        weights = cut(x, self.shapes)
+        weights = self.tensors(x)
         h = rows.x @ weights.pop(0).T  # the first product works on sparse rows too
         h = h + weights.pop(0) if self.bias else h
         while weights:
             h = affine(self.activation(h), weights, self.bias)
         return h
 
-    def regularizer(self, x):
-        return ridge(self.l2, x)
 
-
-class CNN(Classifier):
+class CNN(Network):
     """Convolutions with relu and 2 x 2 pooling, then fully connected layers; cross-entropy.
 
     `image` is (height, width, channels). Each convolution keeps the size ("same" padding) unless
@@ -193,12 +202,9 @@ class CNN(Classifier):
         widths = (self._flat_size()[0], *self.hidden, self.classes)
         return layer_shapes(convolutions + list(pairwise(widths)), True)
 
-    def init(self, key):
-        return draw(key, self.shapes)
-
     def predict(self, x: Array, rows: Rows) -> Array:
         """f[n, classes]: logits."""
-        weights = cut(x, self.shapes)
+        weights = self.tensors(x)
         h = dense_rows(self, rows).reshape(-1, *self.image)
         for padding in self._paddings():
             # relu after pooling: the same result on a quarter of the numbers
@@ -207,9 +213,6 @@ class CNN(Classifier):
         while weights:
             h = affine(jax.nn.relu(h), weights, True)
         return h
-
-    def regularizer(self, x):
-        return ridge(self.l2, x)
 
 
 def LeNet(
