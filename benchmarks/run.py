@@ -4,9 +4,9 @@
     python -m benchmarks --only W1 W3    some of them
     python -m benchmarks --quick         tiny, to see that everything runs
 
-fedmin and the floor take turns in one process, a fraction of a second each, and the fastest turn of
-each counts: what else the machine does then hurts both alike. Memory and compile time come from
-processes of their own.
+fedmin and the floor take turns in one process, up to a second each. Rates are those of the median
+turn; the ratio is the median over pairs of neighbouring turns, so that what else the machine does
+hurts both alike. Memory and compile time come from processes of their own.
 """
 
 import argparse
@@ -18,11 +18,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from statistics import median
 
 from benchmarks.workloads import WORKLOADS
 
 RESULTS = Path(__file__).parent / "results"
-TURNS = {"W1": 20, "W2": 20, "W3": 12, "W4": 1, "W5": 5}  # rounds a turn
+TURNS = {"W1": 100, "W2": 200, "W3": 100, "W4": 3, "W5": 20}  # rounds a turn
 BLAS_ROUNDS = {"W1": 10, "W2": 10, "W3": 5, "W4": 1, "W5": 2}
 PEERS = {  # rounds a second on a machine like the one of docs/performance.md, from its text
     "W1": "fedjax 13.6, FedML 14.6, pfl 13, Flower 4.1, eager PyTorch 15, plain JAX 46-54",
@@ -76,7 +77,7 @@ def child_blas(name: str, scale: float, repeats: int) -> dict:
 
 
 def child_duel(name: str, scale: float, repeats: int) -> dict:
-    """fedmin and the floor in turns: the fastest turn of each, in seconds and in CPU seconds."""
+    """fedmin and the floor in turns."""
     from benchmarks import ours
 
     mine, _ = ours.prepare(name, scale)  # first: importing fedmin sets the devices
@@ -85,23 +86,17 @@ def child_duel(name: str, scale: float, repeats: int) -> dict:
     theirs, _ = spread.compile_rounds(*_floor(name).prepare(scale))
     rounds = TURNS[name]
     mine(rounds), theirs(rounds)
-    turns: dict[str, list] = {"ours": [], "floor": [], "ours_cpu": [], "floor_cpu": []}
+    ours_turns, floor_turns = [], []
     for _ in range(repeats):
-        cpu = time.process_time()
-        turns["ours"].append(mine(rounds).run_seconds)
-        turns["ours_cpu"].append(time.process_time() - cpu)
-        clock, cpu = time.perf_counter(), time.process_time()
+        ours_turns.append(mine(rounds).run_seconds)
+        clock = time.perf_counter()
         theirs(rounds)
-        turns["floor"].append(time.perf_counter() - clock)
-        turns["floor_cpu"].append(time.process_time() - cpu)
-    best = {who: min(times) for who, times in turns.items()}
+        floor_turns.append(time.perf_counter() - clock)
     return {
-        "ours": rounds / best["ours"],
-        "floor": rounds / best["floor"],
-        "ratio": best["floor"] / best["ours"],
-        "ours_cpu": best["ours_cpu"] / rounds,
-        "floor_cpu": best["floor_cpu"] / rounds,
-        "turns": turns,
+        "ours": rounds / median(ours_turns),
+        "floor": rounds / median(floor_turns),
+        "ratio": median(b / a for a, b in zip(ours_turns, floor_turns, strict=True)),
+        "turns": {"ours": ours_turns, "floor": floor_turns},
     }
 
 

@@ -47,7 +47,7 @@ class Workload:
 W1 = Workload("W1", "softmax 60,000 x 784, 20 clients", 20, 3000, 20, 5, 100, 200)
 W2 = Workload("W2", "MLP 784-128-10, 10 clients", 10, 6000, 10, 1, 100, 1000)
 W3 = Workload("W3", "softmax, 100 of 1,000 clients", 1000, 60, 100, 5, 20, 100)
-W4 = Workload("W4", "CNN, 10 clients", 10, 1000, 10, 5, 50, 20)
+W4 = Workload("W4", "CNN, 10 clients", 10, 6000, 10, 5, 50, 20)
 W5 = Workload(
     "W5", "sparse logistic 16,000 x 150,000", 20, 800, 20, 5, 50, 20,
     features=150_000, classes=2, slots=1200, step=1.0,

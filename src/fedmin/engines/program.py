@@ -68,6 +68,12 @@ def _add_devices(plan: Plan, tree: Any) -> Any:
     return lax.psum(tree, AXIS) if plan.devices > 1 else tree
 
 
+def _shard(plan: Plan, data: Data, i: Array | int) -> Shard:
+    """Client i's rows."""
+    size = jnp.int32(plan.capacity) if plan.even else data.sizes[i]  # a constant folds away
+    return Shard(data.pool, data.starts[i], size, plan.capacity, plan.even)
+
+
 def _exchange(plan: Plan, run: Run, exchange, e: int, data: Data, state: State, cohort, t, key):
     """One exchange; the new state and the first client whose reply is not finite."""
     ids, present, slots, here = cohort
@@ -78,7 +84,7 @@ def _exchange(plan: Plan, run: Run, exchange, e: int, data: Data, state: State, 
     def client(slot, clients, memory):
         i = ids[slot]
         mine = i - first
-        rows = Shard(data.pool, data.starts[i], data.sizes[i], plan.capacity, plan.even)
+        rows = _shard(plan, data, i)
         own = jax.tree.map(lambda a: a[i], down) if exchange.addressed else down
         held, kept = jax.tree.map(lambda a: a[mine], (clients, memory))
         return part.client_part(
@@ -217,11 +223,11 @@ def _begin(plan: Plan, run: Run, data: Data, key: Array) -> tuple[State, Array]:
 
     def client(mine):
         i = jnp.minimum(first + mine, plan.population - 1)  # the last device may have fewer
-        rows = Shard(data.pool, data.starts[i], data.sizes[i], plan.capacity, plan.even)
+        rows = _shard(plan, data, i)
         return run.method.init_client(run.problem, rows, part.start_key(key, i))
 
     clients = lax.map(client, jnp.arange(plan.share, dtype=jnp.int32))
-    rows = Shard(data.pool, data.starts[0], data.sizes[0], plan.capacity, plan.even)
+    rows = _shard(plan, data, 0)
     one = jax.tree.map(lambda a: a[0], clients)
     memory = tuple(
         jax.tree.map(
