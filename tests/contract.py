@@ -27,7 +27,7 @@ class TwoExchanges(Method):
     def init_client(self, problem, rows, key):
         return jnp.zeros_like(starting_point(problem, key))  # grad f_i(x), kept between exchanges
 
-    def exchanges(self):
+    def exchanges(self, problem):
         return (
             Exchange(lambda p, s, now: {"model": s.x}, self.measure, self.collect),
             Exchange(lambda p, s, now: {"model": s.x, "gradient": s.g}, self.walk, self.move),
@@ -63,7 +63,7 @@ class Median(Method):
     def init_server(self, problem, key):
         return starting_point(problem, key)
 
-    def exchanges(self):
+    def exchanges(self, problem):
         down = lambda problem, x, now: {"model": x}
         return (Exchange(down, self.client, self.server, reduce="gather"),)
 
@@ -87,7 +87,7 @@ class Addressed(Method):
     def init_server(self, problem, key):
         return starting_point(problem, key)
 
-    def exchanges(self):
+    def exchanges(self, problem):
         return (Exchange(self.broadcast, self.client, self.server, addressed=True),)
 
     def broadcast(self, problem, x, now):

@@ -34,18 +34,22 @@ class World:
         return p / p.sum()
 
     @property
+    def l2(self) -> float:
+        return getattr(self.problem, "l2", None) or 0.0
+
+    @property
     def dim(self) -> int:
         return self.clients[0][0].shape[1]
 
     def gradient(self, i: int, x: np.ndarray) -> np.ndarray:
         """grad f_i(x) in NumPy, the regularizer included."""
         z, y = self.clients[i]
-        return residual(self.problem, z @ x, y) @ z / len(y) + self.problem.l2 * x
+        return residual(self.problem, z @ x, y) @ z / len(y) + self.l2 * x
 
     def objective(self, x: np.ndarray) -> float:
         """F(x) in NumPy."""
         each = [np.mean(row_loss(self.problem, z @ x, y)) for z, y in self.clients]
-        return float(self.shares @ each + 0.5 * self.problem.l2 * x @ x)
+        return float(self.shares @ each + 0.5 * self.l2 * x @ x)
 
     @property
     def minimizer(self) -> np.ndarray:
@@ -54,7 +58,7 @@ class World:
         if isinstance(self.problem, fedmin.LeastSquares):
             H = sum(p * z.T @ z / len(y) for p, (z, y) in pairs)
             b = sum(p * z.T @ y / len(y) for p, (z, y) in pairs)
-            return np.linalg.solve(H + self.problem.l2 * np.eye(self.dim), b)
+            return np.linalg.solve(H + self.l2 * np.eye(self.dim), b)
 
         def gradient(x):
             return sum(p * self.gradient(i, x) for i, p in enumerate(self.shares))
@@ -64,7 +68,7 @@ class World:
             H = sum(
                 p * (z.T * k) @ z / len(y) for k, (p, (z, y)) in zip(curves, pairs, strict=True)
             )
-            return H + self.problem.l2 * np.eye(self.dim)
+            return H + self.l2 * np.eye(self.dim)
 
         found = scipy.optimize.root(gradient, np.zeros(self.dim), jac=hessian, tol=1e-14)
         assert np.linalg.norm(gradient(found.x)) < 1e-10

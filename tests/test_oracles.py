@@ -265,7 +265,7 @@ def test_fedavg_batches(options, count):
             steps = count or 2 * -(-len(world.clients[i][1]) // batches.size)
             for z, labels in batch_rows(world, batches, 2, t, i, steps):
                 slope = known.residual(world.problem, z @ y, labels) @ z / len(labels)
-                y = y - 0.5 * (slope + world.problem.l2 * y)
+                y = y - 0.5 * (slope + world.l2 * y)
             return y
 
         x = x + averaged(world, local, x, list(range(5)))
@@ -296,7 +296,7 @@ def test_drift_stalls_fedavg_and_not_scaffold(apart):
     eta, K = 0.5, 5
     lhs, rhs = np.zeros((3, 3)), np.zeros(3)
     for p, (z, y) in zip(apart.shares, apart.clients, strict=True):
-        H = z.T @ z / len(y) + apart.problem.l2 * np.eye(3)
+        H = z.T @ z / len(y) + apart.l2 * np.eye(3)
         drop = np.eye(3) - np.linalg.matrix_power(np.eye(3) - eta * H, K)
         lhs += p * drop
         rhs += p * drop @ np.linalg.solve(H, z.T @ y / len(y))

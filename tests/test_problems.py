@@ -126,6 +126,35 @@ def mean(each: np.ndarray) -> float:
     return float(V @ each / V.sum())
 
 
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("l2", [None, 0.3])
+@pytest.mark.parametrize("name", SMALL)
+def test_a_step_is_a_step_along_the_gradient(name, l2, kind):
+    """Whatever way a problem takes, with and without a regularizer."""
+    problem, data = SMALL[name]
+    problem = eqx.tree_at(lambda p: p.l2, problem, l2, is_leaf=lambda leaf: leaf is None)
+    if kind == "sparse":
+        if not isinstance(problem, fedmin.LeastSquares | fedmin.Logistic | fedmin.Softmax):
+            pytest.skip("dense rows only")
+        sparse = fedmin.matrix(scipy.sparse.csr_matrix(np.where(Z > 0, Z, 0)))
+        data = fedmin.Rows(jax.tree.map(jnp.asarray, sparse), data.y, data.weight)
+    x = point(problem)
+    gradient = jax.grad(problem.value)(x, data)
+    stepped = eqx.filter_jit(problem.step)(x, data, 0.7)
+    np.testing.assert_allclose(stepped, x - 0.7 * gradient, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_gradient_in_pieces_is_the_gradient(name, monkeypatch):
+    problem, data = SMALL[name]
+    x, v = point(problem), point(problem, 2)
+    whole = jax.grad(problem.value)(x, data)
+    monkeypatch.setattr(type(problem), "window", 2)
+    np.testing.assert_allclose(problem.grad(x, data), whole, rtol=1e-9, atol=1e-12)
+    curved = jax.jvp(lambda u: jax.grad(problem.value)(u, data), (x,), (v,))[1]
+    np.testing.assert_allclose(problem.hvp(x, v, data), curved, rtol=1e-8, atol=1e-12)
+
+
 def test_least_squares_by_hand():
     problem, data = CASES["leastsquares_bias"]
     x = np.asarray(point(problem))

@@ -5,7 +5,7 @@ clients meet (`combine`), and a server half (`decode`). Engines sum what `combin
 groups of clients, so it must be additive.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 from jax import Array
@@ -21,6 +21,9 @@ class Channel(eqx.Module):
     >>> wire["update"]
     Array([1., 1.], dtype=float32)
     """
+
+    # whether a sum that is finite proves that every reply was
+    exact: ClassVar[bool] = False
 
     def init(self, up: Any) -> Any:
         """A client's channel memory, from the shapes of the reply it will carry."""

@@ -65,7 +65,7 @@ class Exchange:
     `addressed`: down has a leading client axis and each client gets its own slice.
 
     >>> import fedmin
-    >>> (only,) = fedmin.FedAvg().exchanges()
+    >>> (only,) = fedmin.FedAvg().exchanges(fedmin.Logistic(2))
     >>> only.reduce, only.addressed
     ('sum', False)
     """
@@ -97,8 +97,8 @@ class Method(eqx.Module):
         return ()
 
     @abstractmethod
-    def exchanges(self) -> tuple[Exchange, ...]:
-        """The trips of one round, in order."""
+    def exchanges(self, problem) -> tuple[Exchange, ...]:
+        """The trips of one round for such a problem, in order."""
 
     @abstractmethod
     def solution(self, server: Any) -> Array:

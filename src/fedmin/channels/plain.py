@@ -10,3 +10,5 @@ class Plain(Channel):
     >>> fedmin.Plain()
     Plain()
     """
+
+    exact = True

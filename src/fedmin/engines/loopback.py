@@ -38,17 +38,19 @@ class ClientError(RuntimeError):
 
 @eqx.filter_jit
 def _client(run: Run, e: int, rows: Shard, state: Any, memory: Any, down: Any, share, now: Now):
-    return part.client_part(run, run.method.exchanges()[e], rows, state, memory, down, share, now)
+    return part.client_part(
+        run, run.method.exchanges(run.problem)[e], rows, state, memory, down, share, now
+    )
 
 
 @eqx.filter_jit
 def _broadcast(run: Run, e: int, server: Any, now: Now):
-    return run.method.exchanges()[e].broadcast(run.problem, server, now)
+    return run.method.exchanges(run.problem)[e].broadcast(run.problem, server, now)
 
 
 @eqx.filter_jit
 def _server(run: Run, e: int, server_rows, server, sent, shares, present, population, now):
-    exchange = run.method.exchanges()[e]
+    exchange = run.method.exchanges(run.problem)[e]
     combined = sent if exchange.reduce == "gather" else run.channel.combine(sent)
     return part.server_part(
         run, exchange, server_rows, server, combined, shares, present, population, now
@@ -163,7 +165,7 @@ class _Session:
 
     def _exchange(self, t: int, e: int, ids: np.ndarray, present: np.ndarray) -> int:
         now = Now(jnp.int32(t), part.key_of(self.key, jnp.int32(t), e, SERVER))
-        exchange = self.run.method.exchanges()[e]
+        exchange = self.run.method.exchanges(self.run.problem)[e]
         down = _broadcast(self.run, e, self.server, now)
         culprit, wires = NOBODY, []
         for i, there in zip(ids.tolist(), present.tolist(), strict=True):

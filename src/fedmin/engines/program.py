@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.sharding import PartitionSpec as P
 
+from fedmin import payload
 from fedmin.engines import rounds as part
 from fedmin.engines.layout import AXIS, Data, mesh_of
 from fedmin.engines.rounds import AGGREGATE, NOBODY, SERVER, Run, State
@@ -81,29 +82,31 @@ def _exchange(plan: Plan, run: Run, exchange, e: int, data: Data, state: State, 
     first = _me(plan) * plan.share
     keys = jax.vmap(lambda i: part.key_of(key, t, e, i))(ids)  # all at once, outside of the loop
 
-    def client(slot, clients, memory):
+    def client(slot, clients, memory, check):
         i = ids[slot]
         mine = i - first
         rows = _shard(plan, data, i)
         own = jax.tree.map(lambda a: a[i], down) if exchange.addressed else down
         held, kept = jax.tree.map(lambda a: a[mine], (clients, memory))
         return part.client_part(
-            run, exchange, rows, held, kept, own, data.shares[i], Now(t, keys[slot])
+            run, exchange, rows, held, kept, own, data.shares[i], Now(t, keys[slot]), check
         )
 
-    sent = jax.eval_shape(client, slots[0], state.clients, state.memory[e])[0]
+    sent = jax.eval_shape(client, slots[0], state.clients, state.memory[e], here > 0)[0]
     zeros = part.combined_zeros(run, exchange, sent, len(ids))
 
-    def group(j, carry):
+    def group(check, j, carry):
         combined, clients, memory, culprit = carry
         places = j * plan.chunk + jnp.arange(plan.chunk, dtype=jnp.int32)
         there = places < here
         slot = slots[places]
         if plan.chunk == 1:
-            one = client(slot[0], clients, memory)
+            one = client(slot[0], clients, memory, check)
             wires, held, kept, fine = jax.tree.map(lambda a: a[None], one)
         else:
-            wires, held, kept, fine = jax.vmap(client, (0, None, None))(slot, clients, memory)
+            wires, held, kept, fine = jax.vmap(client, (0, None, None, None))(
+                slot, clients, memory, check
+            )
             wires = jax.tree.map(partial(_mask, there), wires)
         mine = jnp.where(there, ids[slot] - first, plan.share)
         clients, memory = _write((clients, memory), mine, (held, kept))
@@ -115,7 +118,14 @@ def _exchange(plan: Plan, run: Run, exchange, e: int, data: Data, state: State, 
         return combined, clients, memory, culprit
 
     carry = (zeros, state.clients, state.memory[e], jnp.asarray(NOBODY, jnp.int32))
-    combined, clients, memory, culprit = lax.fori_loop(0, -(-here // plan.chunk), group, carry)
+
+    def everyone(check):
+        return lax.fori_loop(0, -(-here // plan.chunk), partial(group, check), carry)
+
+    if plan.owned or not run.channel.exact:
+        combined, clients, memory, culprit = everyone(True)
+    else:  # nobody is checked unless the sum is not finite: then all, once more
+        combined, clients, memory, culprit = _again_if_bad(everyone, carry)
     combined = _add_devices(plan, combined)
     culprit = lax.pmin(culprit, AXIS) if plan.devices > 1 else culprit
     shares = jnp.where(present, data.shares[ids], 0)
@@ -126,6 +136,23 @@ def _exchange(plan: Plan, run: Run, exchange, e: int, data: Data, state: State, 
     culprit = jnp.where(fine, culprit, jnp.minimum(culprit, AGGREGATE))
     memories = (*state.memory[:e], memory, *state.memory[e + 1 :])
     return State(server, clients, memories), culprit
+
+
+def _again_if_bad(everyone, like):
+    """everyone(check=False), and if what it combined is not finite everyone(check=True).
+
+    One loop that is left after its first turn, so that the clients' work is compiled once.
+    """
+
+    def bad(carry):
+        turn, found = carry
+        return (turn == 0) | ((turn == 1) & ~payload.all_finite(found[0]))
+
+    def advance(carry):
+        turn, _ = carry
+        return turn + 1, everyone(turn == 1)
+
+    return lax.while_loop(bad, advance, (jnp.zeros((), jnp.int32), like))[1]
 
 
 def _write(tree: Any, at: Array, new: Any) -> Any:
@@ -153,7 +180,7 @@ def _round(plan: Plan, run: Run, data: Data, state: State, t: Array, key: Array)
     slots = jnp.nonzero(here, size=size, fill_value=0)[0].astype(jnp.int32)
     cohort = (ids.astype(jnp.int32), present, slots, jnp.sum(here, dtype=jnp.int32))
     culprit = jnp.asarray(NOBODY, jnp.int32)
-    for e, exchange in enumerate(run.method.exchanges()):
+    for e, exchange in enumerate(run.method.exchanges(run.problem)):
         state, bad = _exchange(plan, run, exchange, e, data, state, cohort, t, key)
         culprit = jnp.minimum(culprit, bad)
     return state, jnp.sum(present, dtype=jnp.int32), culprit

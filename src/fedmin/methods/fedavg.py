@@ -36,7 +36,7 @@ class FedAvg(Method):
     def init_server(self, problem, key: Array) -> Array:
         return starting_point(problem, key)  # x
 
-    def exchanges(self):
+    def exchanges(self, problem):
         return (Exchange(self.broadcast, self.client, self.server),)
 
     def broadcast(self, problem, x, now):

@@ -100,7 +100,7 @@ class FedOpt(Method):
         x = starting_point(problem, key)
         return Server(x, jnp.zeros_like(x), jnp.full_like(x, self.tau) ** 2)
 
-    def exchanges(self):
+    def exchanges(self, problem):
         return (Exchange(self.broadcast, self.client, self.server),)
 
     def broadcast(self, problem, server, now):

@@ -52,7 +52,7 @@ class Scaffold(Method):
     def init_client(self, problem, rows, key: Array) -> Array:
         return jnp.zeros_like(starting_point(problem, key))  # c_i
 
-    def exchanges(self):
+    def exchanges(self, problem):
         return (Exchange(self.broadcast, self.client, self.server),)
 
     def broadcast(self, problem, server, now):
