@@ -5,6 +5,7 @@ from fedmin import devices as _devices
 _devices.spread()
 
 from fedmin import data
+from fedmin.certificate import Certificate, certify
 from fedmin.channel import Channel
 from fedmin.channels import Plain, TopK
 from fedmin.domain import Domain, Free
@@ -23,16 +24,28 @@ from fedmin.local import (
 from fedmin.matrix import Dense, Matrix, SparseRows, matrix
 from fedmin.method import Aggregate, Exchange, Method, Now
 from fedmin.methods import (
+    SSCA,
     Adagrad,
     Adam,
     FedAvg,
     FedOpt,
     FedProx,
     FedSGD,
+    Penalty,
     Scaffold,
     Yogi,
 )
-from fedmin.metrics import GradientNorm, Measure, Metric, Objective, Scores, Stop
+from fedmin.metrics import (
+    KKT,
+    GradientNorm,
+    Measure,
+    Metric,
+    Objective,
+    Optimality,
+    Rule,
+    Scores,
+    Stop,
+)
 from fedmin.minimize import minimize, sweep
 from fedmin.participation import (
     Bernoulli,
@@ -46,11 +59,18 @@ from fedmin.problem import Problem
 from fedmin.problems import (
     CNN,
     MLP,
+    Constraint,
+    GroupLossAtMost,
     LeastSquares,
     LeNet,
     Logistic,
+    LossAtMost,
+    NormAtMost,
+    RowMean,
     Softmax,
     from_loss,
+    smallest,
+    subject_to,
 )
 from fedmin.result import Result
 from fedmin.rows import Rows, Shard
@@ -91,8 +111,22 @@ __all__ = [
     "FedOpt",
     "FedProx",
     "FedSGD",
+    "SSCA",
+    "Penalty",
     "Scaffold",
     "Yogi",
+    "KKT",
+    "Optimality",
+    "Rule",
+    "Certificate",
+    "certify",
+    "Constraint",
+    "GroupLossAtMost",
+    "LossAtMost",
+    "NormAtMost",
+    "RowMean",
+    "smallest",
+    "subject_to",
     "GradientNorm",
     "Measure",
     "Metric",

@@ -170,6 +170,15 @@ class Federation:
         same = self.split == "rows" and bool(np.all(self.sizes == self.capacity))
         return same and bool(np.all(self.pool.weight == 1))
 
+    def measuring_weights(self) -> np.ndarray:
+        """f[rows]: a weight a row, so that the weighted sum over all rows is sum_i p_i mean_i."""
+        weight = np.asarray(self.pool.weight)
+        if self.split == "features":
+            return weight / weight.sum()
+        owner = np.repeat(np.arange(self.num_clients), self.sizes)
+        held = np.bincount(owner, weight, self.num_clients)
+        return (weight * (self.weights / held)[owner]).astype(weight.dtype)
+
     def client(self, i: int) -> Rows:
         """Client i's own rows (or its own columns of all rows)."""
         begin, end = int(self.starts[i]), int(self.starts[i] + self.sizes[i])

@@ -88,6 +88,9 @@ class Method(eqx.Module):
     handles: ClassVar[frozenset[str]] = frozenset({"rows"})
     citation: ClassVar[str] = ""
 
+    def check(self, problem) -> None:
+        """Refuse a problem that these settings do not fit, before any work."""
+
     @abstractmethod
     def init_server(self, problem, key: Array) -> Any:
         """What the server remembers before round 0."""
@@ -103,6 +106,17 @@ class Method(eqx.Module):
     @abstractmethod
     def solution(self, server: Any) -> Array:
         """The model, f[d], as the server knows it."""
+
+    def report(self, server: Any) -> dict[str, Any]:
+        """What else of the server's state is recorded: numbers, or vectors of a few, by name.
+
+        A method that handles constraints reports their multipliers as "multiplier".
+        """
+        return {}
+
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the result should know of these settings."""
+        return ()
 
 
 def starting_point(problem, key: Array) -> Array:

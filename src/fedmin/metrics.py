@@ -37,8 +37,10 @@ class Metric(eqx.Module):
         """A weighted sum over the rows."""
 
     @abstractmethod
-    def finish(self, problem: Problem, x: Array, sums: Any) -> tuple[Array, ...]:
-        """One number a column, from the sums over all rows."""
+    def finish(
+        self, problem: Problem, x: Array, sums: Any, reported: dict[str, Any]
+    ) -> tuple[Array, ...]:
+        """One number a column, from the sums over all rows and what the method reports."""
 
 
 class Objective(Metric):
@@ -57,7 +59,7 @@ class Objective(Metric):
     def measure(self, problem, x, rows):
         return problem.totals(x, rows)[0]
 
-    def finish(self, problem, x, sums):
+    def finish(self, problem, x, sums, reported):
         return (sums + problem.regularizer(x),)
 
 
@@ -77,8 +79,49 @@ class GradientNorm(Metric):
     def measure(self, problem, x, rows):
         return jax.grad(lambda u: problem.totals(u, rows)[0])(x)
 
-    def finish(self, problem, x, sums):
+    def finish(self, problem, x, sums, reported):
         return (jnp.linalg.norm(sums + jax.grad(problem.regularizer)(x)),)
+
+
+class Optimality(Metric):
+    """How far a model is from a KKT point, on the clients' rows.
+
+    constraint         F_m(x), one column a constraint
+    violation          the largest of them, or 0
+    stationarity       |grad F_0(x) + sum nu_m grad F_m(x)|, with the method's multipliers nu
+    complementarity    the largest |nu_m F_m(x)|
+
+    Without constraints only stationarity is left, the length of the gradient.
+
+    >>> import fedmin
+    >>> problem = fedmin.subject_to(fedmin.Logistic(2), fedmin.NormAtMost(1.0))
+    >>> fedmin.Optimality().names(problem, None)
+    ('constraint', 'violation', 'stationarity', 'complementarity')
+    """
+
+    on: Literal["train", "test"] = eqx.field(default="train", static=True)
+
+    def names(self, problem, rows):
+        if not problem.num_constraints:
+            return ("stationarity",)
+        each = numbered("constraint", problem.num_constraints)
+        return (*each, "violation", "stationarity", "complementarity")
+
+    def measure(self, problem, x, rows):
+        return problem.sums(x, rows)[:2]
+
+    def finish(self, problem, x, sums, reported):
+        values, slopes = sums
+        count = problem.num_constraints
+        slope = jax.grad(problem.regularizer)(x)
+        if not problem.bare:
+            slope = slope + slopes[0]
+        if not count:
+            return (jnp.linalg.norm(slope),)
+        limits, nu = values[len(values) - count :], reported["multiplier"]
+        slope = slope + nu @ slopes[len(slopes) - count :]
+        worst = jnp.maximum(jnp.max(limits), 0)
+        return (*limits, worst, jnp.linalg.norm(slope), jnp.max(jnp.abs(nu * limits)))
 
 
 class Scores(Metric):
@@ -101,7 +144,7 @@ class Scores(Metric):
         scores = problem.scores(x, rows)
         return tuple(rows.weight @ scores[name] for name in sorted(scores))
 
-    def finish(self, problem, x, sums):
+    def finish(self, problem, x, sums, reported):
         return sums
 
 
@@ -123,11 +166,33 @@ class Measure(Metric):
     def measure(self, problem, x, rows):
         return ()
 
-    def finish(self, problem, x, sums):
+    def finish(self, problem, x, sums, reported):
         return (jnp.asarray(self.function(problem, x), x.dtype),)
 
 
-class Stop(eqx.Module):
+def numbered(name: str, count: int) -> tuple[str, ...]:
+    """A column each: name, or name_1, name_2, ..."""
+    return (name,) if count == 1 else tuple(f"{name}_{m + 1}" for m in range(count))
+
+
+class Rule(eqx.Module):
+    """When to end a run early, by what was just recorded.
+
+    >>> import fedmin
+    >>> isinstance(fedmin.Stop("accuracy", above=0.9), fedmin.Rule)
+    True
+    """
+
+    @abstractmethod
+    def check(self, columns: tuple[str, ...]) -> None:
+        """Refuse to watch a column that is not recorded."""
+
+    @abstractmethod
+    def __call__(self, columns: tuple[str, ...], values: Any) -> Any:
+        """Whether to stop."""
+
+
+class Stop(Rule):
     """A rule that ends a run as soon as a recorded column is `below` or `above` a level.
 
     >>> import fedmin
@@ -143,10 +208,34 @@ class Stop(eqx.Module):
         if (self.below is None) == (self.above is None):
             raise ValueError("Stop needs below=... or above=..., and not both")
 
-    def check(self, columns: tuple[str, ...]) -> None:
-        """Refuse a column that is not recorded."""
+    def check(self, columns):
         checks.known("recorded column", self.column, columns)
 
-    def __call__(self, columns: tuple[str, ...], values: Any) -> Any:
+    def __call__(self, columns, values):
         value = values[columns.index(self.column)]
         return value >= self.above if self.below is None else value <= self.below
+
+
+class KKT(Rule):
+    """Stop as soon as violation, stationarity and complementarity are all at most `tol`.
+
+    They are recorded by `Optimality`, which is on by default where there are constraints.
+
+    >>> import fedmin
+    >>> fedmin.KKT(1e-3)
+    KKT(tol=0.001)
+    """
+
+    tol: float
+
+    def __check_init__(self):
+        checks.positive("tol", self.tol)
+
+    def check(self, columns):
+        if "stationarity" not in columns:
+            raise ValueError("KKT needs Optimality() among what is recorded")
+
+    def __call__(self, columns, values):
+        watched = ("violation", "stationarity", "complementarity")
+        fine = [values[columns.index(name)] <= self.tol for name in watched if name in columns]
+        return jnp.all(jnp.stack([jnp.asarray(one) for one in fine]))

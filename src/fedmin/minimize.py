@@ -2,11 +2,13 @@
 
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fedmin import checks
+from fedmin.certificate import certificate_of
 from fedmin.channel import Channel
 from fedmin.channels import Plain
 from fedmin.domain import Free
@@ -16,7 +18,7 @@ from fedmin.engines.simulator import Simulator
 from fedmin.engines.sweep import Sweep, run_lanes
 from fedmin.federation import Federation
 from fedmin.method import Method
-from fedmin.metrics import Metric, Objective, Scores, Stop
+from fedmin.metrics import Metric, Objective, Optimality, Rule, Scores
 from fedmin.participation import Everyone, Participation
 from fedmin.problem import Problem
 from fedmin.result import Result
@@ -33,7 +35,7 @@ def minimize(
     channel: Channel = Plain(),
     record: Sequence[Metric] | None = None,
     every: int = 1,
-    stop: Stop | None = None,
+    stop: Rule | None = None,
     engine: Simulator | Loopback | None = None,
     progress: bool | None = None,
 ) -> Result:
@@ -66,12 +68,14 @@ def minimize(
     engine = Simulator() if engine is None else engine
     checks.is_a("engine", engine, (Simulator, Loopback), "Simulator() or Loopback()")
     result = engine.run(run, federation, rounds=rounds, seed=seed, every=every, progress=progress)
+    name = type(method).__name__
     if result.status == "diverged":
-        warnings.warn(
-            f"{type(method).__name__} stopped at {result.reason}; the result has what came before",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        words = f"{name} stopped at {result.reason}; the result has what came before"
+        warnings.warn(words, RuntimeWarning, stacklevel=2)
+    if result.status == "infeasible":
+        warnings.warn(f"{name}: {result.reason}", RuntimeWarning, stacklevel=2)
+    if "constraints" in method.handles and result.status != "diverged":
+        return replace(result, certificate=certificate_of(result, federation))
     return result
 
 
@@ -123,7 +127,7 @@ def assemble(
     participation: Participation,
     channel: Channel,
     record: Sequence[Metric] | None,
-    stop: Stop | None,
+    stop: Rule | None,
 ) -> Run:
     """Refuse pieces that do not fit together; else the run they make."""
     checks.is_a("problem", problem, Problem, "Logistic(30)")
@@ -132,11 +136,13 @@ def assemble(
     checks.is_a("participation", participation, Participation, "Uniform(10)")
     checks.is_a("channel", channel, Channel, "Plain() or TopK(100)")
     _check_handles(problem, federation, method)
+    method.check(problem)
     y = np.asarray(federation.pool.y)
     problem.check(federation.pool.x.shape[1], federation.classes, y)
     participation.check(federation.num_clients)
     if record is None:
-        record = (Objective(), *([Scores("test")] if federation.test is not None else []))
+        limits = [Optimality()] if problem.num_constraints else []
+        record = (Objective(), *limits, *([Scores("test")] if federation.test is not None else []))
     for metric in record:
         checks.is_a("record", metric, Metric, "[Objective(), GradientNorm()]")
         if metric.on == "test" and federation.test is None:
@@ -146,7 +152,7 @@ def assemble(
     if not record:
         raise ValueError("record must name at least one metric, got none")
     if stop is not None:
-        checks.is_a("stop", stop, Stop, 'Stop("accuracy", above=0.9)')
+        checks.is_a("stop", stop, Rule, 'Stop("accuracy", above=0.9)')
     if federation.test is not None:
         test = federation.test
         problem.check(test.x.shape[1], federation.classes, np.asarray(test.y))

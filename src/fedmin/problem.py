@@ -5,6 +5,7 @@ Column 0 of `losses` is the objective, columns 1..M are constraints, each a mean
 """
 
 from abc import abstractmethod
+from functools import partial
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -51,9 +52,23 @@ class Problem(eqx.Module):
         """M."""
         return 0
 
+    @property
+    def tolerance(self) -> float:
+        """By how much a constraint may be above 0 and still count as met."""
+        return 1e-3
+
+    @property
+    def bare(self) -> bool:
+        """Whether the objective is the regularizer alone, without any data in it."""
+        return False
+
     def regularizer(self, x: Array) -> Array:
         """What is added to the objective's mean."""
         return jnp.zeros((), x.dtype)
+
+    def curvature(self) -> Any:
+        """The number q with regularizer(x) = q |x|^2, or None if it is of another form."""
+        return 0.0 if type(self).regularizer is Problem.regularizer else None
 
     def tensors(self, x: Array) -> list[Array]:
         """What x is made of, one after the other."""
@@ -96,6 +111,28 @@ class Problem(eqx.Module):
 
         sums, weight = rows.sum(part, self.window)
         return _join(sums) / weight + jax.grad(self.regularizer)(x)
+
+    def sums(self, x: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        """The weighted sums f[1 + M] of all losses, their gradients f[1 + M, d], and the weight.
+
+        Without the regularizer; and without the objective, f[M] and f[M, d], where it is `bare`.
+        """
+
+        def totals(tensors):
+            return self.totals(_join(tensors), rows)[int(self.bare) :]
+
+        sums, back = jax.vjp(totals, self.tensors(x))
+        slopes = [_join(back(one)[0]) for one in jnp.eye(len(sums), dtype=sums.dtype)]
+        return sums, jnp.stack(slopes), jnp.sum(rows.weight)
+
+    def linearize(self, x: Array, rows: Rows) -> tuple[Array, Array]:
+        """`sums` as means: values f[1 + M] and gradients f[1 + M, d]."""
+        if rows.count <= self.window:
+            sums, slopes, weight = self.sums(x, rows)
+        else:
+            all_rows = Shard(rows, jnp.int32(0), jnp.int32(rows.count), rows.count)
+            sums, slopes, weight = all_rows.sum(partial(self.sums, x), self.window)
+        return sums / weight, slopes / weight
 
     def step(self, x: Array, rows: Rows, size: Array) -> Array:
         """x - size * grad(x, rows); a problem may have a cheaper way than by the gradient."""

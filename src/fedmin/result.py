@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fedmin.certificate import Certificate
 from fedmin.ledger import Ledger
 from fedmin.method import Method
 from fedmin.problem import Problem
@@ -17,7 +18,8 @@ class Result:
 
     `history` has a column a quantity (round, seconds, bytes_down, bytes_up, objective, ...) and a
     row a recorded round, the start (round 0) included. `status` is "done", "stopped" (by the
-    stopping rule), "interrupted" (Ctrl-C) or "diverged"; `reason` says it in words.
+    stopping rule), "interrupted" (Ctrl-C), "diverged" or "infeasible" (no recorded model met the
+    constraints); `reason` says it in words.
 
     >>> import fedmin
     >>> federation = fedmin.data.partition(fedmin.data.load("wine"), fedmin.data.IID(3))
@@ -40,6 +42,14 @@ class Result:
     compile_seconds: float
     run_seconds: float
     memory: Any = ()  # the channel's, a client
+    best: Any = None  # where there are constraints: x, objective, violation, round
+    certificate: Certificate | None = None
+
+    @property
+    def best_feasible(self) -> Any:
+        """The recorded model of lowest objective among those that met the constraints, or None."""
+        fits = self.best is not None and self.best.violation <= self.problem.tolerance
+        return self.best.x if fits else None
 
     def final(self, column: str) -> float:
         """The last recorded value of a column."""

@@ -55,7 +55,15 @@ def result_of(
     """The result of a run that ended in this state."""
     # devices hold equal numbers of clients, the last of them perhaps some that do not exist
     clients, memory = jax.tree.map(lambda a: a[:population], (state.clients, state.memory))
+    best, met = state.best, run.problem.tolerance
+    if best is not None and best.violation > met and rest["status"] in ("done", "stopped"):
+        rest["status"] = "infeasible"
+        rest["reason"] = (
+            f"no recorded model met the constraints to {met:g}; the smallest violation was "
+            f"{float(best.violation):.4g}, after round {int(best.round)}"
+        )
     return Result(
+        best=jax.device_get(best),
         solution=np.asarray(run.method.solution(state.server)),
         history=history.table(ledger),
         ledger=ledger,

@@ -44,7 +44,7 @@ def lay_out(federation: Federation, devices: int) -> Data:
         starts=_integers(federation.starts),
         sizes=_integers(federation.sizes),
         shares=federation.weights.astype(pool.weight.dtype),  # type: ignore[arg-type]
-        train=Rows(pool.x, pool.y, _measuring_weights(federation)),
+        train=Rows(pool.x, pool.y, federation.measuring_weights()),
         test=test and Rows(test.x, test.y, test.weight / test.weight.sum()),
         server_rows=federation.server_rows,
     )
@@ -54,11 +54,3 @@ def lay_out(federation: Federation, devices: int) -> Data:
 
 def _integers(a: np.ndarray) -> Any:
     return a.astype(np.int32)
-
-
-def _measuring_weights(federation: Federation) -> Any:
-    """A weight a row, so that the weighted sum over all rows is sum_i p_i mean_i."""
-    weight = np.asarray(federation.pool.weight)
-    owner = np.repeat(np.arange(federation.num_clients), federation.sizes)
-    held = np.bincount(owner, weight, federation.num_clients)
-    return (weight * (federation.weights / held)[owner]).astype(weight.dtype)

@@ -86,7 +86,9 @@ class Loopback:
         run = jax.tree.map(lambda a: jnp.asarray(a) if isinstance(a, float) else a, run)
         clock = time.perf_counter()
         session = _Session(run, federation, jax.random.key(seed))
-        history = History(session.columns, session.measure())
+        start = session.measure()
+        history = History(session.columns, start)
+        best = part.best_of(run, session.columns, None, session.server, start, 0)
         ready = time.perf_counter()
         ledger, status, reason, done = session.ledger, "done", "", 0
         with Progress(type(run.method).__name__, rounds, progress) as bar, Interrupt() as interrupt:
@@ -104,6 +106,7 @@ class Loopback:
                 spent = time.perf_counter() - ready
                 if values is not None:
                     history.add(done, spent, values)
+                    best = part.best_of(run, session.columns, best, session.server, values, done)
                     if run.stop is not None and bool(run.stop(session.columns, values)):
                         status, reason = "stopped", f"the stopping rule held after round {done}"
                 bar.update(done, done / spent, history.last("objective"), ledger.bytes())
@@ -111,7 +114,8 @@ class Loopback:
                     status, reason = "interrupted", f"Ctrl-C after round {done}"
         stack = partial(jax.tree.map, lambda *a: np.stack(a))
         memories = zip(*session.memory, strict=True)
-        state = State(session.server, stack(*session.clients), tuple(stack(*m) for m in memories))
+        memory = tuple(stack(*m) for m in memories)
+        state = State(session.server, stack(*session.clients), memory, best)
         return result_of(
             run, history, ledger, state, federation.num_clients,
             rounds=done, seed=seed, status=status, reason=reason,

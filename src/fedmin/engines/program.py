@@ -135,7 +135,7 @@ def _exchange(plan: Plan, run: Run, exchange, e: int, data: Data, state: State, 
     )  # fmt: skip
     culprit = jnp.where(fine, culprit, jnp.minimum(culprit, AGGREGATE))
     memories = (*state.memory[:e], memory, *state.memory[e + 1 :])
-    return State(server, clients, memories), culprit
+    return State(server, clients, memories, state.best), culprit
 
 
 def _again_if_bad(everyone, like):
@@ -219,6 +219,11 @@ def _segment(plan: Plan, run: Run, data: Data, state: State, key, t0, length, ev
         state, count, culprit = _round(plan, run, data, state, t, key)
         due = ((t + 1) % every == 0) | (t + 1 == last)
         values = lax.cond(due, measure, lambda _: jnp.zeros(like.shape, like.dtype), state.server)
+        best = state.best
+        if best is not None:
+            new = part.best_of(run, plan.columns, best, state.server, values, t + 1)
+            best = jax.tree.map(lambda a, b: jnp.where(due, a, b), new, best)
+            state = State(state.server, state.clients, state.memory, best)
         lost = False
         if "objective" in plan.columns:
             lost = due & ~jnp.isfinite(values[plan.columns.index("objective")])
@@ -264,7 +269,8 @@ def _begin(plan: Plan, run: Run, data: Data, key: Array) -> tuple[State, Array]:
         for m in part.shapes(run, rows, server, one, plan.population)
     )
     values = _measure(plan, run, data, server)
-    return State(server, clients, memory), values
+    best = part.best_of(run, plan.columns, None, server, values, 0)
+    return State(server, clients, memory, jax.tree.map(jnp.array, best)), values
 
 
 # ---------------------------------------------------------------- compiled programs
@@ -280,7 +286,7 @@ def programs(plan: Plan):
         segment = jax.vmap(segment, (lane, None, 0, 0, None, None, None, None))
     if plan.devices > 1:
         along = P(None, AXIS) if plan.lanes else P(AXIS)
-        states = cast(Any, State)(P(), along, along)
+        states = cast(Any, State)(P(), along, along, P())
         cut = partial(jax.shard_map, mesh=mesh_of(plan.devices), check_vma=False)
         begin = cut(begin, in_specs=(P(), P(), P()), out_specs=(states, P()))
         ins = (P(), P(), states, P(), P(), P(), P(), P())

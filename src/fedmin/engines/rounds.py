@@ -4,6 +4,7 @@ A key is the seed folded with the round, the exchange and the party, so that a c
 numbers in every engine, whatever else runs.
 """
 
+import math
 from typing import Any
 
 import equinox as eqx
@@ -16,7 +17,7 @@ from fedmin.channel import Channel
 from fedmin.engines import wire
 from fedmin.ledger import Ledger, Line
 from fedmin.method import Aggregate, Exchange, Method, Now
-from fedmin.metrics import Metric, Stop
+from fedmin.metrics import Metric, Rule, numbered
 from fedmin.participation import Participation
 from fedmin.problem import Problem
 from fedmin.rows import Rows, Shard
@@ -35,7 +36,7 @@ class Run(eqx.Module):
     channel: Channel
     participation: Participation
     record: tuple[Metric, ...]
-    stop: Stop | None
+    stop: Rule | None
 
 
 class State(eqx.Module):
@@ -44,6 +45,16 @@ class State(eqx.Module):
     server: Any
     clients: Any  # a leading client axis on every leaf
     memory: tuple[Any, ...]  # the channel's, an entry an exchange, a leading client axis
+    best: "Best | None" = None  # of what was recorded, where there are constraints
+
+
+class Best(eqx.Module):
+    """The best recorded model: feasible with the lowest objective, else the least violation."""
+
+    x: Array
+    objective: Array
+    violation: Array
+    round: Array
 
 
 def key_of(key: Array, round: Array, exchange: int, party: Array | int) -> Array:
@@ -179,10 +190,26 @@ def columns(run: Run, train: Rows, test: Rows | None) -> tuple[str, ...]:
     """The names of what is recorded."""
     rows: dict[str, Any] = {"train": train, "test": test}
     names = [name for m in run.record for name in m.names(run.problem, rows[m.on])]
+    server = jax.eval_shape(run.method.init_server, run.problem, jax.random.key(0))
+    for name, like in sorted(jax.eval_shape(run.method.report, server).items()):
+        names += numbered(name, math.prod(like.shape))
     twice = {n for n in names if names.count(n) > 1}
     if twice:
         raise ValueError(f"record has the column {sorted(twice)[0]!r} more than once")
     return tuple(names)
+
+
+def best_of(run: Run, columns: tuple[str, ...], old: Best | None, server, values, round) -> Any:
+    """The better of the best so far and what was just measured; None without constraints."""
+    if not run.problem.num_constraints or not {"objective", "violation"} <= set(columns):
+        return None
+    objective, violation = (values[columns.index(c)] for c in ("objective", "violation"))
+    new = Best(run.method.solution(server), objective, violation, jnp.asarray(round, jnp.int32))
+    if old is None:
+        return new
+    fits, did = (best.violation <= run.problem.tolerance for best in (new, old))
+    better = jnp.where(did, fits & (objective < old.objective), violation < old.violation)
+    return jax.tree.map(lambda a, b: jnp.where(better, a, b), new, old)
 
 
 def measure(
@@ -201,5 +228,7 @@ def measure(
                 run.problem.window,
             )
             sums.update(zip(wanted, add_devices(found), strict=True))
-    values = [v for i, m in enumerate(run.record) for v in m.finish(run.problem, x, sums[i])]
-    return jnp.stack([value.astype(x.dtype) for value in values])
+    reported = run.method.report(server)
+    each = [m.finish(run.problem, x, sums[i], reported) for i, m in enumerate(run.record)]
+    values = [*(v for some in each for v in some), *(reported[name] for name in sorted(reported))]
+    return jnp.concatenate([jnp.ravel(value).astype(x.dtype) for value in values])

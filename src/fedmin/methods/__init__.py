@@ -5,6 +5,7 @@ from fedmin.methods.fedopt import Adagrad, Adam, FedOpt, Yogi
 from fedmin.methods.fedprox import FedProx
 from fedmin.methods.fedsgd import FedSGD
 from fedmin.methods.scaffold import Scaffold
+from fedmin.methods.ssca import SSCA, Penalty
 
 METHODS = {
     "fedsgd": FedSGD,
@@ -12,16 +13,19 @@ METHODS = {
     "fedprox": FedProx,
     "scaffold": Scaffold,
     "fedopt": FedOpt,
+    "ssca": SSCA,
 }
 
 __all__ = [
     "METHODS",
+    "SSCA",
     "Adagrad",
     "Adam",
     "FedAvg",
     "FedOpt",
     "FedProx",
     "FedSGD",
+    "Penalty",
     "Scaffold",
     "Yogi",
 ]

@@ -1,5 +1,14 @@
 """Problems, one family a file."""
 
+from fedmin.problems.constrained import (
+    Constraint,
+    GroupLossAtMost,
+    LossAtMost,
+    NormAtMost,
+    RowMean,
+    smallest,
+    subject_to,
+)
 from fedmin.problems.linear import LeastSquares, Logistic, Softmax
 from fedmin.problems.loss import from_loss
 from fedmin.problems.network import CNN, MLP, LeNet
@@ -13,4 +22,20 @@ PROBLEMS = {
     "lenet": LeNet,
 }
 
-__all__ = ["CNN", "MLP", "PROBLEMS", "LeNet", "LeastSquares", "Logistic", "Softmax", "from_loss"]
+__all__ = [
+    "CNN",
+    "MLP",
+    "PROBLEMS",
+    "Constraint",
+    "GroupLossAtMost",
+    "LeNet",
+    "LeastSquares",
+    "Logistic",
+    "LossAtMost",
+    "NormAtMost",
+    "RowMean",
+    "Softmax",
+    "from_loss",
+    "smallest",
+    "subject_to",
+]

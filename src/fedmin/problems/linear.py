@@ -55,6 +55,11 @@ def ridge(l2: float | None, x: Array) -> Array:
     return jnp.zeros((), x.dtype) if l2 is None else 0.5 * l2 * jnp.sum(x**2)
 
 
+def ridge_curvature(l2: float | None) -> Any:
+    """The q of `Problem.curvature`."""
+    return 0.0 if l2 is None else 0.5 * l2
+
+
 def cross_entropy(logits: Array, y: Array) -> Array:
     """f[n]: minus the log-probability of each row's label."""
     # classes first: the long axis is then the one that vectorizes, in the product before this too
@@ -128,6 +133,9 @@ class Linear(Problem):
 
     def regularizer(self, x):
         return ridge(self.l2, x[: self.features])
+
+    def curvature(self):
+        return None if self.bias and self.l2 is not None else ridge_curvature(self.l2)
 
     def step(self, x, rows, size):
         """Sparse rows add their part straight to x: no gradient of all features is made."""
@@ -212,3 +220,6 @@ class Softmax(Classifier):
 
     def regularizer(self, x):
         return ridge(self.l2, x[: self.classes * self.features])
+
+    def curvature(self):
+        return None if self.bias and self.l2 is not None else ridge_curvature(self.l2)

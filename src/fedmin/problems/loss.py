@@ -9,7 +9,7 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from fedmin.problem import Problem
-from fedmin.problems.linear import check_ridge, ridge
+from fedmin.problems.linear import check_ridge, ridge, ridge_curvature
 from fedmin.problems.network import dense_rows
 from fedmin.rows import Rows
 
@@ -46,6 +46,9 @@ class Loss(Problem):
 
     def regularizer(self, x):
         return ridge(self.l2, x)
+
+    def curvature(self):
+        return ridge_curvature(self.l2)
 
     def scores(self, x, rows):
         if self.score is None:

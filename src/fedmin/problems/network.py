@@ -19,7 +19,7 @@ from jax import Array
 from fedmin import checks
 from fedmin.matrix import Dense
 from fedmin.problem import Problem
-from fedmin.problems.linear import Classifier, check_ridge, ridge
+from fedmin.problems.linear import Classifier, check_ridge, ridge, ridge_curvature
 from fedmin.rows import Rows
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -101,6 +101,9 @@ class Network(Classifier):
 
     def regularizer(self: Any, x):  # subclasses have `l2`
         return ridge(self.l2, x)
+
+    def curvature(self: Any):
+        return ridge_curvature(self.l2)
 
 
 class MLP(Network):

@@ -1,0 +1,1 @@
+"""What a server may solve between two rounds."""

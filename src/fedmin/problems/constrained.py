@@ -1,0 +1,221 @@
+"""Constraints on any problem: means over all rows that must be <= 0.
+
+    fedmin.subject_to(problem, fedmin.GroupLossAtMost((0.4, 0.4), column=3))
+    fedmin.smallest(problem, loss_at_most=0.13)
+
+A constraint says what each row adds to its mean; it sees the model, the rows and the problem's own
+loss on each of them.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, Literal
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import Array
+
+from fedmin import checks
+from fedmin.matrix import Dense
+from fedmin.problem import Problem
+from fedmin.rows import Rows
+
+
+class Constraint(eqx.Module):
+    """One or several means over all rows, each of which must be <= 0.
+
+    >>> import fedmin
+    >>> isinstance(fedmin.LossAtMost(0.1), fedmin.Constraint), fedmin.LossAtMost(0.1).count
+    (True, 1)
+    """
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+        return 1
+
+    @abstractmethod
+    def values(self, x: Array, rows: Rows, loss: Array) -> Array:
+        """f[n, count]: what each row adds, given the problem's loss f[n] on it."""
+
+
+class LossAtMost(Constraint):
+    """The mean loss is at most `limit`.
+
+    >>> import fedmin
+    >>> fedmin.LossAtMost(0.13)
+    LossAtMost(limit=0.13)
+    """
+
+    limit: float
+
+    def values(self, x, rows, loss):
+        return (loss - self.limit)[:, None]
+
+
+class GroupLossAtMost(Constraint):
+    """The mean loss within each group of rows is at most its limit.
+
+    Groups 0, 1, .. are the labels or, with `column`, the values of that feature. Each mean is taken
+    over all rows, those of other groups adding 0: it is the group's excess times its share of rows.
+
+    >>> import fedmin
+    >>> fedmin.GroupLossAtMost((0.4, 0.5), column=3).count
+    2
+    """
+
+    limits: tuple[float, ...]
+    column: int | None = eqx.field(default=None, static=True)
+
+    def __check_init__(self):
+        checks.is_a("limits", self.limits, tuple, "(0.4, 0.5), a limit a group")
+        checks.at_least("groups", len(self.limits), 1)
+        if self.column is not None:
+            checks.at_least("column", self.column, 0)
+
+    @property
+    def count(self) -> int:
+        return len(self.limits)
+
+    def values(self, x, rows, loss):
+        if self.column is None:
+            group = rows.y
+        elif isinstance(rows.x, Dense):
+            group = rows.x.values[:, self.column]
+        else:
+            group = rows.x @ jnp.zeros(rows.x.shape[1], loss.dtype).at[self.column].set(1)
+        each = [jnp.where(group == g, loss - limit, 0) for g, limit in enumerate(self.limits)]
+        return jnp.stack(each, axis=1)
+
+
+class NormAtMost(Constraint):
+    """|x|^2 <= radius^2, as a constraint among others (not a domain).
+
+    >>> import fedmin
+    >>> fedmin.NormAtMost(2.0).radius
+    2.0
+    """
+
+    radius: float
+
+    def __check_init__(self):
+        checks.positive("radius", self.radius)
+
+    def values(self, x, rows, loss):
+        return jnp.broadcast_to(jnp.sum(x**2) - self.radius**2, loss.shape)[:, None]
+
+
+class RowMean(Constraint):
+    """A function of your own, f[n] = function(x, rows), whose mean must be <= 0.
+
+    >>> import fedmin
+    >>> fedmin.RowMean(lambda x, rows: rows.x @ x - 1.0).count
+    1
+    """
+
+    function: Callable[[Array, Rows], Array] = eqx.field(static=True)
+
+    def values(self, x, rows, loss):
+        each = self.function(x, rows)
+        if each.shape != loss.shape:
+            raise ValueError(
+                f"a constraint's function must return one number a row, got shape {each.shape}"
+            )
+        return each[:, None]
+
+
+class Constrained(Problem):
+    """A problem under constraints; made by `subject_to` and `smallest`."""
+
+    problem: Problem
+    limits: tuple[Constraint, ...]
+    goal: Literal["loss", "norm"] = eqx.field(default="loss", static=True)
+    within: float = eqx.field(default=1e-3, static=True)
+
+    def __check_init__(self):
+        checks.is_a("problem", self.problem, Problem, "Logistic(30)")
+        if not self.limits:
+            raise ValueError("give at least one constraint, such as LossAtMost(0.1)")
+        for limit in self.limits:
+            checks.is_a("constraint", limit, Constraint, "LossAtMost(0.1)")
+        if self.problem.num_constraints:
+            raise ValueError(
+                f"{type(self.problem).__name__} has constraints already; give all of them at once"
+            )
+        checks.positive("tolerance", self.within)
+
+    @property
+    def num_constraints(self) -> int:
+        return sum(limit.count for limit in self.limits)
+
+    @property
+    def tolerance(self) -> float:
+        return self.within
+
+    @property
+    def bare(self) -> bool:
+        return self.goal == "norm"
+
+    @property
+    def domain(self):
+        return self.problem.domain
+
+    @property
+    def window(self):  # type: ignore[override]
+        return self.problem.window
+
+    def init(self, key):
+        return self.problem.init(key)
+
+    def tensors(self, x):
+        return self.problem.tensors(x)
+
+    def predict(self, x: Array, rows: Rows) -> Array:
+        """What the problem predicts."""
+        predict: Any = self.problem
+        return predict.predict(x, rows)
+
+    def losses(self, x, rows):
+        loss = self.problem.losses(x, rows)[:, 0]
+        first = jnp.zeros_like(loss) if self.bare else loss
+        return jnp.concatenate(
+            [first[:, None], *(limit.values(x, rows, loss) for limit in self.limits)], axis=1
+        )
+
+    def regularizer(self, x):
+        return jnp.sum(x**2) if self.bare else self.problem.regularizer(x)
+
+    def curvature(self):
+        return 1.0 if self.bare else self.problem.curvature()
+
+    def scores(self, x, rows):
+        return self.problem.scores(x, rows)
+
+    def check(self, features, classes, y):
+        self.problem.check(features, classes, y)
+        for limit in self.limits:
+            column = getattr(limit, "column", None)
+            if column is not None and column >= features:
+                raise ValueError(f"column must be below {features}, got {column}")
+
+
+def subject_to(problem: Problem, *limits: Constraint, tolerance: float = 1e-3) -> Constrained:
+    """The same objective, under constraints; one is met if its mean is at most `tolerance`.
+
+    >>> import fedmin
+    >>> fedmin.subject_to(fedmin.Logistic(4), fedmin.NormAtMost(1.0)).num_constraints
+    1
+    """
+    return Constrained(problem, limits, "loss", tolerance)
+
+
+def smallest(problem: Problem, *, loss_at_most: float, tolerance: float = 1e-3) -> Constrained:
+    """minimize |x|^2 subject to the problem's mean loss being at most a limit.
+
+    The problem's own regularizer plays no part.
+
+    >>> import fedmin
+    >>> fedmin.smallest(fedmin.MLP(784, 10), loss_at_most=0.13).bare
+    True
+    """
+    return Constrained(problem, (LossAtMost(loss_at_most),), "norm", tolerance)
