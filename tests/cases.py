@@ -14,7 +14,7 @@ import numpy as np
 import fedmin
 import known
 from contract import Addressed, Median, TwoExchanges
-from fedmin import FedAvg, FedOpt, FedProx, FedSGD, Full, Method, Participation, Scaffold
+from fedmin import SSCA, FedAvg, FedOpt, FedProx, FedSGD, Full, Method, Participation, Scaffold
 
 Central = Callable[[np.ndarray, Callable[[np.ndarray], np.ndarray], int], np.ndarray]
 
@@ -75,7 +75,7 @@ class Case:
         """The same with other numbers in all fields that hold one, static by mistake or not."""
 
         def change(a):
-            return a if isinstance(a, int) else 0.9 * a
+            return a if isinstance(a, int | str) else 0.9 * a
 
         fields = {f.name: getattr(self.method, f.name) for f in dataclasses.fields(self.method)}
         changed = {k: jax.tree.map(change, v) for k, v in fields.items() if v is not None}
@@ -135,6 +135,13 @@ CASES = [
         FedAvg(fedmin.Power(0.8, 0.0), batches=Full()),
         grid=(fedmin.Power(0.8, 0.1), fedmin.Power(0.4, 0.0)),
         participation=fedmin.Bernoulli(0.25),
+    ),
+    Case(
+        "ssca",
+        SSCA(rho=0.9, gamma=0.5, tau=0.5, batches=fedmin.WithoutReplacement(2)),
+        descent(0.5),
+        SSCA(rho=1.0, gamma=0.5, tau=0.5, batches=Full()),
+        sweeps="gamma",
     ),
     Case(
         "fedprox",
