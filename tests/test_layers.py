@@ -10,9 +10,10 @@ from fedmin.methods import METHODS
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "fedmin"
 NOUNS = [
     "devices", "checks", "matrix", "payload", "rows", "domain", "schedule", "holdings", "curves",
-    "federation", "problem", "method", "channel", "participation", "ledger", "metrics", "result",
+    "federation", "problem", "method", "channel", "participation", "ledger", "metrics",
+    "certificate", "result",
 ]  # fmt: skip
-CATALOGUES = ["problems", "local", "methods", "channels", "data"]
+CATALOGUES = ["problems", "local", "inner", "methods", "channels", "data"]
 AROUND = ["reports", "listing", "demo", "config", "cli"]
 LEVEL = {
     **dict.fromkeys(NOUNS, 0),
@@ -22,8 +23,8 @@ LEVEL = {
     **dict.fromkeys(AROUND, 4),
     "fedmin": 3,  # the public names, for what is around
 }
-# what a catalogue may know of another: methods use local work, nothing else is allowed
-SIDEWAYS = {("methods", "local")}
+# what a catalogue may know of another: methods use local work and inner solvers, that is all
+SIDEWAYS = {("methods", "local"), ("methods", "inner")}
 # a noun may look back only: these are drawn inside functions, after everything is there
 FILES = sorted(PACKAGE.rglob("*.py"))
 

@@ -12,6 +12,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, fields
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -136,8 +137,6 @@ def certify(
     >>> print(round(fedmin.certify(problem, federation, problem.init(None)).objective, 4))
     1.0986
     """
-    from fedmin import __version__
-
     objective, slope, limits, slopes = _measure(problem, federation, x)
     violation = max(0.0, limits.max(initial=0.0))
     active = limits >= -problem.tolerance
@@ -169,7 +168,7 @@ def certify(
         best_round=int(best.round) if feasible else None,
         best_objective=float(best.objective) if feasible else None,
         data=fingerprint(federation),
-        version=__version__,
+        version=version("fedmin"),
         solution=_numbers(x),
     )
 
