@@ -33,6 +33,7 @@ from fedmin.methods import (
     FedSGD,
     Penalty,
     Scaffold,
+    Tuned,
     Yogi,
 )
 from fedmin.metrics import (
@@ -113,6 +114,7 @@ __all__ = [
     "FedSGD",
     "SSCA",
     "Penalty",
+    "Tuned",
     "Scaffold",
     "Yogi",
     "KKT",

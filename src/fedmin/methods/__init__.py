@@ -5,7 +5,7 @@ from fedmin.methods.fedopt import Adagrad, Adam, FedOpt, Yogi
 from fedmin.methods.fedprox import FedProx
 from fedmin.methods.fedsgd import FedSGD
 from fedmin.methods.scaffold import Scaffold
-from fedmin.methods.ssca import SSCA, Penalty
+from fedmin.methods.ssca import SSCA, Penalty, Tuned
 
 METHODS = {
     "fedsgd": FedSGD,
@@ -27,5 +27,6 @@ __all__ = [
     "FedSGD",
     "Penalty",
     "Scaffold",
+    "Tuned",
     "Yogi",
 ]
