@@ -12,7 +12,7 @@ import fedmin
 import known
 from agreement import run
 from fedmin import SSCA, Full, Power
-from test_dual_qp import clarabel_solve
+from test_dual_qp import clarabel_solve, solve
 from test_oracles import batch_rows
 
 ROUNDS = 5
@@ -106,6 +106,52 @@ def test_algorithm_2_with_two_constraints(world):
     method = SSCA(RHO, GAMMA, tau, Full(), penalty=c)
     result = run(dataclasses.replace(world, problem=problem), method, rounds=ROUNDS)
     np.testing.assert_allclose(result.solution, w, rtol=1e-5)
+
+
+def test_several_local_steps(world):
+    """A client's surrogate is the mean of those at the K points of its own walk."""
+    tau, eta, K, c, limit = 0.3, 0.4, 3, 40.0, 0.6
+    problem = fedmin.subject_to(world.problem, fedmin.LossAtMost(limit), tolerance=100.0)
+    w, nu = np.zeros(world.dim), 0.0
+    level, slopes = 0.0, np.zeros((2, world.dim))
+    for t in range(ROUNDS):
+        rho, gamma = schedules(t)
+        new_level, new_slopes = 0.0, np.zeros((2, world.dim))
+        for i, p in enumerate(world.shares):
+            z, labels = world.clients[i]
+            y = w
+            for _ in range(K):
+                f = np.mean(known.row_loss(world.problem, z @ y, labels)) - limit
+                g = known.residual(world.problem, z @ y, labels) @ z / len(labels)
+                new_level += p / K * (f - g @ y + tau * y @ y)
+                # the regularizer is linearized at w, which the server knows
+                new_slopes += p / K * np.stack([g + world.l2 * w - 2 * tau * y, g - 2 * tau * y])
+                y = y - eta * ((1 + nu) * g + world.l2 * y)
+        level = (1 - rho) * level + rho * new_level
+        slopes = (1 - rho) * slopes + rho * new_slopes
+        answer = solve(slopes[0], tau, slopes[1:], np.array([level]), tau, c)
+        nu = float(answer.multipliers[0])
+        w = (1 - gamma) * w + gamma * np.asarray(answer.w)
+    method = SSCA(RHO, GAMMA, tau, Full(), penalty=c, local_steps=K, local_step=eta)
+    result = run(dataclasses.replace(world, problem=problem), method, rounds=ROUNDS)
+    np.testing.assert_allclose(result.solution, w, rtol=1e-9)
+    assert nu > 0
+
+
+def test_a_tuned_tau_is_the_curvature():
+    """Least squares: along the last step v the curvature is v.H v / 2, whatever the point."""
+    world = known.apart()
+    pairs = zip(world.shares, world.clients, strict=True)
+    H = sum(p * z.T @ z / len(y) for p, (z, y) in pairs)
+    method = SSCA(1.0, 0.5, fedmin.Tuned(3.0, factor=2.0, slowly=0.01), Full())
+    for rounds in range(1, 5):
+        before = run(world, method, rounds=rounds)
+        v = np.asarray(before.server.toward)
+        after = run(world, method, rounds=rounds + 1)
+        assert np.linalg.norm(v) == pytest.approx(1.0)
+        assert after.final("tau") == pytest.approx(2.0 * v @ H @ v / 2, rel=1e-9)
+    slow = dataclasses.replace(method, tau=fedmin.Tuned(3.0, slowly=0.9))
+    assert run(world, slow, rounds=3).final("tau") == pytest.approx(3.0 * 0.9**2)
 
 
 def test_estimates_are_unbiased_for_unequal_clients(world):

@@ -15,8 +15,8 @@ each from where the last one ended, as long as some slack is left.
 
 Beyond the paper: with `local_steps` K > 1 a client walks K steps of size `local_step` down its own
 Lagrangian, and its surrogate is the mean of those at the K points it saw (up d + 1 more, down M);
-with `tau=Tuned(...)` the server raises tau when a new value is above what the surrogates foretold
-and lowers it when not.
+with `tau=Tuned(...)` tau follows the largest curvature v.H_m v / 2 that clients measure along the
+direction v of the last step (down d more, up 1 + M).
 """
 
 from typing import Any, Literal, NamedTuple
@@ -28,6 +28,7 @@ from jax import Array
 
 from fedmin import checks, schedule
 from fedmin.inner import dual_qp
+from fedmin.inner.surrogates import Surrogates, curvatures, sample
 from fedmin.local import Batches, WithoutReplacement
 from fedmin.method import Exchange, Method, starting_point
 
@@ -57,44 +58,30 @@ class Penalty(eqx.Module):
 
 
 class Tuned(eqx.Module):
-    """A tau that follows the data: times `grow` after a bad forecast, `shrink` after a good one.
+    """A tau that follows the curvature: `factor` times what clients measure along the last step.
 
     >>> import fedmin
-    >>> fedmin.Tuned(start=0.1).grow
-    1.1
+    >>> fedmin.Tuned(start=0.1).factor
+    1.0
     """
 
     start: float = 0.1
-    shrink: float = 0.98
-    grow: float = 1.1
+    factor: float = 1.0
+    slowly: float = 0.95  # it falls by no more a round: one flat spot is not a flat valley
     least: float = 1e-3
     most: float = 1e3
 
     def __check_init__(self):
-        for name in ("start", "least", "most"):
+        for name in ("start", "factor", "least", "most"):
             checks.positive(name, getattr(self, name))
-        checks.between("shrink", self.shrink, 0.0, 1.0, open_low=True)
-        checks.between("grow", self.grow, 1.0)
-
-
-class Model(NamedTuple):
-    """A mean of surrogates: of values, slopes and the points they were taken at."""
-
-    levels: Array  # A, f[1 + M], without the first if the objective has no data in it
-    slopes: Array  # G, f[1 + M, d], likewise
-    center: Array  # W, f[d]
-    spread: Array  # S
-
-    def at(self, u: Array, tau: Array) -> Array:
-        """Fbar_m(u)."""
-        away = u @ u - 2 * self.center @ u + self.spread
-        return self.levels + self.slopes @ u + tau * away
+        checks.between("slowly", self.slowly, 0.0, 1.0, open_low=True)
 
 
 class Server(NamedTuple):
     w: Array  # the model
-    model: Model
+    model: Surrogates
     tau: Array
+    toward: Array  # v, the direction of the last step, if tau is tuned
     multipliers: Array  # nu, f[M]
     slack: Array  # s, f[M]
     penalty: Array  # c
@@ -148,13 +135,9 @@ class SSCA(Method):
         tau = self.tau.start if isinstance(self.tau, Tuned) else self.tau
         return Server(
             w=w,
-            model=Model(
-                jnp.zeros(rows, w.dtype),
-                jnp.zeros((rows, len(w)), w.dtype),
-                jnp.zeros_like(w),
-                jnp.zeros((), w.dtype),
-            ),
+            model=Surrogates.none(rows, w),
             tau=jnp.asarray(tau, w.dtype),
+            toward=jnp.zeros(len(w) if isinstance(self.tau, Tuned) else 0, w.dtype),
             multipliers=jnp.zeros(count, w.dtype),
             slack=jnp.zeros(count, w.dtype),
             penalty=jnp.asarray(price, w.dtype),
@@ -166,20 +149,26 @@ class SSCA(Method):
 
     def broadcast(self, problem, server, now):
         walks = self.local_steps > 1 and problem.num_constraints
-        return {"model": server.w, **({"multipliers": server.multipliers} if walks else {})}
+        return {
+            "model": server.w,
+            **({"multipliers": server.multipliers} if walks else {}),
+            **({"direction": server.toward} if isinstance(self.tau, Tuned) else {}),
+        }
 
     def client(self, problem, rows, state, down, now):
+        w, batch = down["model"], self.batches.read(rows, self._draw(rows, now, jnp.int32(0)))
+        curved = {}
+        if isinstance(self.tau, Tuned):
+            curved = {"curvatures": curvatures(problem, w, down["direction"], batch)}
         if self.local_steps > 1:
-            return self._walk(problem, rows, down, now), state
-        batch = self.batches.read(rows, self.batches.draw(rows, now.key, jnp.int32(0)))
-        values, slopes = problem.linearize(down["model"], batch)
-        return self.reply(problem, values, slopes), state
+            return self._walk(problem, rows, down, now) | curved, state
+        values, slopes = problem.linearize(w, batch)
+        values = values[len(values) - problem.num_constraints :]
+        known = {"values": values} if len(values) else {}
+        return {"gradients": slopes} | known | curved, state
 
-    def reply(self, problem, values: Array, slopes: Array) -> dict[str, Array]:
-        """What is sent: the objective's value only where something depends on it."""
-        if not isinstance(self.tau, Tuned):
-            values = values[len(values) - problem.num_constraints :]
-        return {"gradients": slopes, **({"values": values} if len(values) else {})}
+    def _draw(self, rows, now, k):
+        return self.batches.draw(rows, now.key, k)
 
     def _walk(self, problem, rows, down, now) -> dict[str, Array]:
         """K steps down the client's own Lagrangian; the mean of the surrogates on the way."""
@@ -188,52 +177,45 @@ class SSCA(Method):
 
         def step(k, carry):
             y, total = carry
-            batch = self.batches.read(rows, self.batches.draw(rows, now.key, k))
+            batch = self.batches.read(rows, self._draw(rows, now, k))
             values, slopes = problem.linearize(y, batch)
-            new = Model(values - slopes @ y, slopes, y, y @ y)
+            new = Surrogates(values - slopes @ y, slopes, y, y @ y)
             slope = price.astype(y.dtype) @ slopes + jax.grad(problem.regularizer)(y)
             return y - self.local_step * slope, jax.tree.map(jnp.add, total, new)
 
         w = down["model"]
         count = 1 + problem.num_constraints - problem.bare
-        zeros = Model(
-            jnp.zeros(count, w.dtype),
-            jnp.zeros((count, len(w)), w.dtype),
-            jnp.zeros_like(w),
-            jnp.zeros((), w.dtype),
-        )
-        total = jax.lax.fori_loop(0, self.local_steps, step, (w, zeros))[1]
+        start = (w, Surrogates.none(count, w))
+        total = jax.lax.fori_loop(0, self.local_steps, step, start)[1]
         return jax.tree.map(lambda a: a / self.local_steps, total)._asdict()
 
     def server(self, problem, server_rows, server, aggregate, now):
-        mean, w = aggregate.mean, server.w
+        mean = dict(aggregate.mean)
+        curves = mean.pop("curvatures", None)
         if self.local_steps > 1:
-            return self.advance(problem, server, Model(**mean), now.round)
-        slopes, values = mean["gradients"], mean.get("values", jnp.zeros(0, w.dtype))
-        return self.advance(problem, server, self.sample(w, values, slopes), now.round)
+            new = Surrogates(**mean)
+        else:
+            values = mean.get("values", jnp.zeros(0, server.w.dtype))
+            new = sample(server.w, values, mean["gradients"])
+        return self.advance(problem, server, new, now.round, curves)
 
-    def sample(self, w: Array, values: Array, slopes: Array) -> Model:
-        """The surrogates of one round; a value that was not sent (the objective's) counts as 0."""
-        unknown = jnp.zeros(len(slopes) - len(values), w.dtype)
-        return Model(jnp.concatenate([unknown, values]) - slopes @ w, slopes, w, w @ w)
-
-    def advance(self, problem, server: Server, new: Model, t) -> Server:
+    def advance(self, problem, server: Server, new: Surrogates, t, curves=None) -> Server:
         """The server's part, given a round's estimate of the surrogates."""
         w = server.w
         rho, gamma = (
             jnp.asarray(schedule.at(s, t - server.since), w.dtype) for s in (self.rho, self.gamma)
         )
         if self.regularizer == "linear" and not problem.bare:
-            value, slope = jax.value_and_grad(problem.regularizer)(w)
-            levels = new.levels.at[0].add(value - slope @ w)
-            new = new._replace(levels=levels, slopes=new.slopes.at[0].add(slope))
-        tau = self._tuned(server, new, t)
+            slope = jax.grad(problem.regularizer)(w)
+            new = new._replace(slopes=new.slopes.at[0].add(slope))
+        tau = self._tuned(server, curves, rho)
         model = jax.tree.map(lambda a, b: (1 - rho) * a + rho * b, server.model, new)
         answer = self._solve(problem, w, model, tau, server.penalty)
         moved = Server(
             w=w + gamma * answer.w,
             model=model,
             tau=tau,
+            toward=self._direction(answer.w),
             multipliers=answer.multipliers,
             slack=answer.slack,
             penalty=server.penalty,
@@ -241,17 +223,22 @@ class SSCA(Method):
         )
         return self._raise(moved, t)
 
-    def _tuned(self, server: Server, new: Model, t) -> Array:
-        """tau after a look at how well the surrogates foretold the new values."""
+    def _direction(self, way: Array) -> Array:
         if not isinstance(self.tau, Tuned):
-            return jnp.asarray(self.tau, server.w.dtype)
-        rule, w = self.tau, server.w
-        found, foretold = new.at(w, jnp.zeros_like(server.tau)), server.model.at(w, server.tau)
-        factor = jnp.where(jnp.all(found <= foretold), rule.shrink, rule.grow)
-        tuned = jnp.clip(server.tau * factor, rule.least, rule.most).astype(w.dtype)
-        return jnp.where(t == 0, server.tau, tuned)
+            return way[:0]
+        return way / jnp.maximum(jnp.linalg.norm(way), jnp.finfo(way.dtype).tiny)
 
-    def _solve(self, problem, w, model: Model, tau, penalty) -> dual_qp.Solution:
+    def _tuned(self, server: Server, curves, rho) -> Array:
+        """tau, moved towards the largest of the curvatures."""
+        rule = self.tau
+        if not isinstance(rule, Tuned):
+            return jnp.asarray(rule, server.w.dtype)
+        wanted = jnp.clip(rule.factor * jnp.max(jnp.abs(curves)), rule.least, rule.most)
+        new = (1 - rho) * server.tau + rho * wanted
+        known = jnp.any(server.toward != 0)  # not before the first step
+        return jnp.where(known, jnp.maximum(new, rule.slowly * server.tau), server.tau)
+
+    def _solve(self, problem, w, model: Surrogates, tau, penalty) -> dual_qp.Solution:
         """The convex problem, written for the way from w, so that nothing large cancels."""
         count = problem.num_constraints
         drift = 2 * tau * (w - model.center)
