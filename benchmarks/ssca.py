@@ -1,0 +1,85 @@
+"""SSCA's rounds a second beside FedSGD's with the same batches, in one run.
+
+    python -m benchmarks.ssca
+
+The network of the SSCA papers, 60,000 x 784, 10 clients, batches of 100 without replacement. All
+take turns of 100 rounds; the ratio is the median over turns next to each other.
+"""
+
+import time
+from statistics import median
+
+import jax
+import numpy as np
+
+from benchmarks.workloads import W2, dense
+
+ROUNDS, TURNS = 100, 9
+
+
+def contenders():
+    """Name -> (problem, method)."""
+    import fedmin
+
+    network = fedmin.MLP(W2.features, W2.classes)
+    batches = fedmin.WithoutReplacement(W2.batch)
+    ssca = fedmin.SSCA(batches=batches)
+    groups = fedmin.GroupLossAtMost((10.0,) * 5)  # of the labels 0..4
+    return {
+        "FedSGD": (network, fedmin.FedSGD(0.1, batches=batches)),
+        "SSCA, M = 0": (network, ssca),
+        "SSCA, M = 1, |w|^2": (fedmin.smallest(network, loss_at_most=1.0), ssca),
+        "SSCA, M = 1": (fedmin.subject_to(network, fedmin.LossAtMost(10.0)), ssca),
+        "SSCA, M = 5": (fedmin.subject_to(network, groups), ssca),
+    }
+
+
+def solver_milliseconds(count: int, d: int = 100_000) -> float:
+    """One solution of the server's convex problem."""
+    from fedmin.inner import dual_qp
+
+    rng = np.random.default_rng(count)
+    g, v = rng.standard_normal(d), rng.standard_normal((count, d))
+    # ten times the size at which the constraints are met where g alone leads
+    a = rng.standard_normal(count) * 3e4
+    problem = [np.asarray(part, np.float32) for part in (g, 1.0, v, a, 0.5, 1e3)]
+    solve = jax.jit(dual_qp.solve)
+    jax.block_until_ready(solve(*problem))
+    times = []
+    for _ in range(50):
+        clock = time.perf_counter()
+        jax.block_until_ready(solve(*problem))
+        times.append(time.perf_counter() - clock)
+    return 1e3 * median(times)
+
+
+def main() -> None:
+    """Run and print."""
+    import jax.numpy as jnp
+
+    import fedmin
+
+    x, y = dense(W2)
+    parts = [range(i * W2.rows, (i + 1) * W2.rows) for i in range(W2.clients)]
+    federation = fedmin.Federation.from_parts(x, y, parts, classes=W2.classes)
+    cheap = [fedmin.Measure("size", lambda problem, w: jnp.linalg.norm(w))]
+    runs, times = contenders(), {}
+    for turn in range(TURNS + 1):
+        for name, (problem, method) in runs.items():
+            result = fedmin.minimize(
+                problem, federation, method, rounds=ROUNDS, every=ROUNDS, record=cheap,
+                progress=False, certificate=False,
+            )  # fmt: skip
+            if turn:  # the first compiles
+                times.setdefault(name, []).append(result.run_seconds)
+    print(f"{'':22}{'rounds/s':>9}{'of FedSGD':>11}")
+    for name, seconds in times.items():
+        ratios = [a / b for a, b in zip(times["FedSGD"], seconds, strict=True)]
+        print(f"{name:22}{ROUNDS / median(seconds):9.0f}{median(ratios):11.2f}")
+    print("\nthe server's problem alone, d = 100,000, milliseconds")
+    for count in (0, 1, 2, 5):
+        print(f"M = {count}  {solver_milliseconds(count):8.2f}")
+
+
+if __name__ == "__main__":
+    main()
