@@ -53,8 +53,9 @@ from fedmin.problems import (
     from_loss,
 )
 from fedmin.result import Result
-from fedmin.rows import Rows, Shard
+from fedmin.rows import Columns, Rows, Shard
 from fedmin.schedule import Power
+from fedmin.split import Holders, OnColumns, SplitProblem
 
 __version__ = "0.1.0"
 
@@ -117,7 +118,11 @@ __all__ = [
     "Softmax",
     "from_loss",
     "Result",
+    "Columns",
     "Rows",
     "Shard",
     "Power",
+    "Holders",
+    "OnColumns",
+    "SplitProblem",
 ]

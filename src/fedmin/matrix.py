@@ -56,6 +56,10 @@ class Matrix(eqx.Module):
         """The rows with these indices, which must be in range."""
         return jax.tree.map(lambda a: a.at[rows].get(mode="promise_in_bounds"), self)
 
+    @abstractmethod
+    def columns(self, first: Array, count: Array, width: int) -> "Matrix":
+        """`width` columns: `count` of its own from `first` on, and the others zero."""
+
     def window(self, start: Array, size: int) -> "Matrix":
         """`size` rows in sequence, from `start` on: a plain copy, faster than `take`."""
         return jax.tree.map(lambda a: window(a, start, size), self)
@@ -96,6 +100,13 @@ class Dense(Matrix):
     def transpose_matmul(self, r):
         return self.values.T @ r
 
+    def columns(self, first, count, width):
+        # a window at the right edge is moved back to fit, and what it has turned into its place
+        at = jnp.minimum(first, self.shape[1] - width)
+        values = lax.dynamic_slice_in_dim(jnp.asarray(self.values), at, width, axis=1)
+        mine = jnp.arange(width, dtype=jnp.int32) < count
+        return Dense(jnp.where(mine, jnp.roll(values, at - first, axis=1), 0))
+
 
 class SparseRows(Matrix):
     """Rows stored as the same number of (feature, value) slots; unused slots have value 0.
@@ -126,6 +137,11 @@ class SparseRows(Matrix):
     def transpose_matmul(self, r):
         kind = jnp.result_type(self.values, r)
         return self.scatter(r, jnp.zeros((self.num_features, *r.shape[1:]), kind))
+
+    def columns(self, first, count, width):
+        place = jnp.asarray(self.features) - first
+        mine = (place >= 0) & (place < count)
+        return SparseRows(jnp.where(mine, place, 0), jnp.where(mine, self.values, 0), width)
 
     def scatter(self, r: Array, onto: Array) -> Array:
         """onto + x.T @ r; `onto` may have more rows than there are features."""
