@@ -188,6 +188,11 @@ class Federation:
         return int(self.sizes.max()) if self.split == "rows" else self.pool.count
 
     @property
+    def width(self) -> int | None:
+        """The columns of the widest client; None if rows are split."""
+        return int(self.sizes.max()) if self.split == "features" else None
+
+    @property
     def knows_labels(self) -> np.ndarray:
         """bool[N]: which clients know y."""
         everyone = self.split == "rows" or self.labels == "everyone"
