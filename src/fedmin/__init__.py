@@ -30,6 +30,7 @@ from fedmin.methods import (
     FedProx,
     FedSGD,
     Scaffold,
+    SplitSGD,
     Yogi,
 )
 from fedmin.metrics import GradientNorm, Measure, Metric, Objective, Scores, Stop
@@ -93,6 +94,7 @@ __all__ = [
     "FedProx",
     "FedSGD",
     "Scaffold",
+    "SplitSGD",
     "Yogi",
     "GradientNorm",
     "Measure",

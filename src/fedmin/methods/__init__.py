@@ -5,6 +5,7 @@ from fedmin.methods.fedopt import Adagrad, Adam, FedOpt, Yogi
 from fedmin.methods.fedprox import FedProx
 from fedmin.methods.fedsgd import FedSGD
 from fedmin.methods.scaffold import Scaffold
+from fedmin.methods.splitsgd import SplitSGD
 
 METHODS = {
     "fedsgd": FedSGD,
@@ -12,6 +13,7 @@ METHODS = {
     "fedprox": FedProx,
     "scaffold": Scaffold,
     "fedopt": FedOpt,
+    "splitsgd": SplitSGD,
 }
 
 __all__ = [
@@ -23,5 +25,6 @@ __all__ = [
     "FedProx",
     "FedSGD",
     "Scaffold",
+    "SplitSGD",
     "Yogi",
 ]
