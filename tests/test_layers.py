@@ -10,7 +10,8 @@ from fedmin.methods import METHODS
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "fedmin"
 NOUNS = [
     "devices", "checks", "matrix", "payload", "rows", "domain", "schedule", "holdings", "curves",
-    "federation", "problem", "split", "method", "channel", "participation", "ledger", "metrics", "result",
+    "federation", "problem", "split", "method", "channel", "participation", "ledger", "metrics",
+    "result",
 ]  # fmt: skip
 CATALOGUES = ["problems", "local", "methods", "channels", "data"]
 AROUND = ["reports", "listing", "demo", "config", "cli"]

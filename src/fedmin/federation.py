@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from fedmin import checks
-from fedmin.matrix import Dense, Matrix, SparseRows, float_type, matrix
+from fedmin.matrix import Dense, SparseRows, float_type, matrix
 from fedmin.rows import Rows
 
 
@@ -149,7 +149,9 @@ class Federation:
         x = x.tocsr() if scipy.sparse.issparse(x) else np.asarray(x)
         y = np.asarray(y)
         if y.shape[:1] != x.shape[:1]:
-            raise ValueError(f"y must have one entry a row: x has {x.shape[0]} rows, y has {y.shape}")
+            raise ValueError(
+                f"y must have one entry a row: x has {x.shape[0]} rows, y has {y.shape}"
+            )
         blocks = tuple(checks.check_partition(columns, x.shape[1], what="columns"))
         names = _names(names, len(blocks))
         _check_holder(labels, names)
@@ -209,7 +211,7 @@ class Federation:
         begin, end = int(self.starts[i]), int(self.starts[i] + self.sizes[i])
         if self.split == "features":
             y = self.pool.y if self.knows_labels[i] else np.zeros_like(self.pool.y)
-            return Rows(_columns(self.pool.x, begin, end), y, self.pool.weight)
+            return Rows(self.pool.x.columns(begin, end - begin, end - begin), y, self.pool.weight)
         return jax.tree.map(lambda a: a[begin:end], self.pool)
 
     def label_counts(self) -> np.ndarray | None:
@@ -292,15 +294,3 @@ def _labels(y: Any, classes: int | None) -> np.ndarray:
             f"labels must be in 0..{classes - 1}; row {outside[0]} has label {y[outside[0]]}"
         )
     return y
-
-
-def _columns(x: Matrix, begin: int, end: int) -> Matrix:
-    if isinstance(x, Dense):
-        return Dense(x.values[:, begin:end])
-    assert isinstance(x, SparseRows)
-    mine = (x.features >= begin) & (x.features < end) & (x.values != 0)
-    row, slot = np.nonzero(mine)
-    csr = scipy.sparse.csr_matrix(
-        (x.values[row, slot], (row, x.features[row, slot] - begin)), (x.shape[0], end - begin)
-    )
-    return matrix(csr)

@@ -57,7 +57,7 @@ class Matrix(eqx.Module):
         return jax.tree.map(lambda a: a.at[rows].get(mode="promise_in_bounds"), self)
 
     @abstractmethod
-    def columns(self, first: Array, count: Array, width: int) -> "Matrix":
+    def columns(self, first: Array | int, count: Array | int, width: int) -> "Matrix":
         """`width` columns: `count` of its own from `first` on, and the others zero."""
 
     def window(self, start: Array, size: int) -> "Matrix":
@@ -102,6 +102,7 @@ class Dense(Matrix):
 
     def columns(self, first, count, width):
         # a window at the right edge is moved back to fit, and what it has turned into its place
+        first, count = (jnp.asarray(a, jnp.int32) for a in (first, count))
         at = jnp.minimum(first, self.shape[1] - width)
         values = lax.dynamic_slice_in_dim(jnp.asarray(self.values), at, width, axis=1)
         mine = jnp.arange(width, dtype=jnp.int32) < count
@@ -139,6 +140,7 @@ class SparseRows(Matrix):
         return self.scatter(r, jnp.zeros((self.num_features, *r.shape[1:]), kind))
 
     def columns(self, first, count, width):
+        first, count = (jnp.asarray(a, jnp.int32) for a in (first, count))
         place = jnp.asarray(self.features) - first
         mine = (place >= 0) & (place < count)
         return SparseRows(jnp.where(mine, place, 0), jnp.where(mine, self.values, 0), width)

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedmin.matrix import Matrix
 from fedmin.problem import Problem
 from fedmin.rows import Rows
 
@@ -53,11 +52,11 @@ class SplitProblem(Problem):
     additive: ClassVar[bool] = True  # the head needs only the sum of the embeddings
 
     @abstractmethod
-    def cut(self, x: Array, starts: Array, sizes: Array, width: int) -> tuple[Array, Array]:
+    def cut(self, x: Array, starts: Any, sizes: Any, width: int) -> tuple[Array, Array]:
         """The head's numbers f[head] and the clients' blocks f[N, block], padded by zeros."""
 
     @abstractmethod
-    def join(self, head: Array, blocks: Array, starts: Array, sizes: Array) -> Array:
+    def join(self, head: Array, blocks: Array, starts: Any, sizes: Any) -> Array:
         """x f[d] from its parts: the inverse of `cut`."""
 
     @abstractmethod
@@ -75,7 +74,7 @@ class SplitProblem(Problem):
         head, blocks = self.cut(x, starts, sizes, holders.width)
 
         def own(block, first, count):
-            part: Matrix = rows.x.columns(first, count, holders.width)
+            part = rows.x.columns(first, count, holders.width)
             return self.embed(block, Rows(part, rows.y, rows.weight))
 
         h = jax.vmap(own)(blocks, starts, sizes)

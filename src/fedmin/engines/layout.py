@@ -15,7 +15,6 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from fedmin.federation import Federation
-from fedmin.matrix import Dense, SparseRows
 from fedmin.rows import Columns, Rows, Shard
 
 AXIS = "clients"
@@ -102,17 +101,12 @@ def alone(federation: Federation, i: int) -> Shard | Columns:
 
 def _columns(federation: Federation, i: int) -> Columns:
     """Client i's own columns, and the labels only if it knows them."""
-    own, width = federation.client(i), federation.width or 0
-    x = own.x
-    if isinstance(x, SparseRows):
-        slots = federation.pool.x.values.shape[1] - x.values.shape[1]  # type: ignore[attr-defined]
-        features, values = (np.pad(a, ((0, 0), (0, slots))) for a in (x.features, x.values))
-        x = SparseRows(features, values, width)
-    elif isinstance(x, Dense):
-        x = Dense(np.pad(x.values, ((0, 0), (0, width - x.shape[1]))))
-    pool = jax.tree.map(jnp.asarray, Rows(x, own.y, own.weight))
+    first, count, width = federation.starts[i], federation.sizes[i], federation.width
+    own = federation.client(i)
+    x = federation.pool.x.columns(first, count, width or 0)
     number, labeled = jnp.int32, jnp.asarray(federation.knows_labels[i])
-    return Columns(pool, number(0), number(federation.sizes[i]), number(i), labeled, width)
+    pool = jax.tree.map(jnp.asarray, Rows(x, own.y, own.weight))
+    return Columns(pool, number(0), number(count), number(i), labeled, width or 0)
 
 
 def _shard(federation: Federation, i: int) -> Shard:

@@ -39,7 +39,9 @@ class ClientError(RuntimeError):
 
 
 @eqx.filter_jit
-def _client(run: Run, e: int, rows: Shard | Columns, state: Any, memory: Any, down: Any, share, now: Now):
+def _client(
+    run: Run, e: int, rows: Shard | Columns, state: Any, memory: Any, down: Any, share, now: Now
+):
     return part.client_part(
         run, run.method.exchanges(run.problem)[e], rows, state, memory, down, share, now
     )

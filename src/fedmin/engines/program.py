@@ -20,6 +20,7 @@ from jax.sharding import PartitionSpec as P
 
 from fedmin import payload
 from fedmin.engines import rounds as part
+from fedmin.engines.carry import again_if_bad, mask, write
 from fedmin.engines.layout import AXIS, Data, Form, mesh_of
 from fedmin.engines.rounds import AGGREGATE, NOBODY, SERVER, Run, State, Told
 from fedmin.method import Now
@@ -67,7 +68,9 @@ def _add_devices(plan: Plan, tree: Any) -> Any:
     return lax.psum(tree, AXIS) if plan.devices > 1 else tree
 
 
-def _exchange(plan: Plan, run: Run, exchange, e: int, data: Data, state: State, cohort, t, key, told):
+def _exchange(
+    plan: Plan, run: Run, exchange, e: int, data: Data, state: State, cohort, t, key, told
+):
     """One exchange; the new state and the first client whose reply is not finite.
 
     What clients learn in it is added to `told`.
@@ -104,14 +107,14 @@ def _exchange(plan: Plan, run: Run, exchange, e: int, data: Data, state: State, 
             wires, held, kept, fine = jax.vmap(client, (0, None, None, None))(
                 slot, clients, memory, check
             )
-            wires = jax.tree.map(partial(_mask, there), wires)
+            wires = jax.tree.map(partial(mask, there), wires)
         mine = jnp.where(there, ids[slot] - first, plan.share)
-        clients, memory = _write((clients, memory), mine, (held, kept))
+        clients, memory = write((clients, memory), mine, (held, kept))
         culprit = jnp.minimum(culprit, jnp.min(jnp.where(fine | ~there, NOBODY, ids[slot])))
         if exchange.reduce == "sum":
             combined = jax.tree.map(jnp.add, combined, part.combine(run, exchange, wires))
         else:
-            combined = _write(combined, jnp.where(there, slot, len(ids)), wires)
+            combined = write(combined, jnp.where(there, slot, len(ids)), wires)
         return combined, clients, memory, culprit
 
     carry = (zeros, state.clients, state.memory[e], jnp.asarray(NOBODY, jnp.int32))
@@ -122,52 +125,21 @@ def _exchange(plan: Plan, run: Run, exchange, e: int, data: Data, state: State, 
     if plan.owned or not (exchange.private or run.channel.exact):
         combined, clients, memory, culprit = everyone(True)
     else:  # nobody is checked unless the sum is not finite: then all, once more
-        combined, clients, memory, culprit = _again_if_bad(everyone, carry)
+        combined, clients, memory, culprit = again_if_bad(everyone, carry)
     combined = _add_devices(plan, combined)
     culprit = lax.pmin(culprit, AXIS) if plan.devices > 1 else culprit
+    shares = jnp.where(present, data.shares[ids], 0)
     if exchange.private:
         told.append(Told(part.delivered(exchange, combined), exchange.receiver))
         server, fine = state.server, payload.all_finite(combined)
     else:
         server, fine = part.server_part(
-            run, exchange, data.server_rows, state.server, combined,
-            jnp.where(present, data.shares[ids], 0), present, plan.population, server_now,
+            run, exchange, data.server_rows, state.server, combined, shares, present,
+            plan.population, server_now,
         )  # fmt: skip
     culprit = jnp.where(fine, culprit, jnp.minimum(culprit, AGGREGATE))
     memories = (*state.memory[:e], memory, *state.memory[e + 1 :])
     return State(server, clients, memories), culprit
-
-
-def _again_if_bad(everyone, like):
-    """everyone(check=False), and if what it combined is not finite everyone(check=True).
-
-    One loop that is left after its first turn, so that the clients' work is compiled once.
-    """
-
-    def bad(carry):
-        turn, found = carry
-        return (turn == 0) | ((turn == 1) & ~payload.all_finite(found[0]))
-
-    def advance(carry):
-        turn, _ = carry
-        return turn + 1, everyone(turn == 1)
-
-    return lax.while_loop(bad, advance, (jnp.zeros((), jnp.int32), like))[1]
-
-
-def _write(tree: Any, at: Array, new: Any) -> Any:
-    """New entries at these places of the leading axis; a place beyond its end is left out."""
-
-    def put(a, b):
-        if len(at) == 1:  # always there: a copy in place, where a scatter would loop
-            return lax.dynamic_update_slice_in_dim(a, b, at[0], 0)
-        return a.at[at].set(b, mode="drop")
-
-    return jax.tree.map(put, tree, new)
-
-
-def _mask(there: Array, a: Array) -> Array:
-    return jnp.where(there.reshape(-1, *(1,) * (a.ndim - 1)), a, jnp.zeros((), a.dtype))
 
 
 def _cohort(plan: Plan, ids: Array, present: Array):

@@ -171,6 +171,7 @@ def shapes(
     found: list[Shapes] = []
     told: list[Told] = []
     for exchange in run.method.exchanges(run.problem):
+        _check_parties(run.method, exchange, population)
         down = _down_shape(run, exchange, server, population, now)
         if down is not None:
             told.append(Told(down, exchange.only))
@@ -204,6 +205,15 @@ def _down_shape(run: Run, exchange: Exchange, server: Any, population: int, now:
                 f"every part needs {population} slices, got shape {leaf.shape}"
             )
     return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), down)
+
+
+def _check_parties(method: Method, exchange: Exchange, population: int) -> None:
+    """Refuse an exchange with a client that does not exist."""
+    for one in (exchange.only, exchange.receiver):
+        if one is not None and not 0 <= one < population:
+            raise ValueError(
+                f"{type(method).__name__} speaks to client {one}; there are 0..{population - 1}"
+            )
 
 
 def same_form(method: Method, before: Any, after: Any) -> None:

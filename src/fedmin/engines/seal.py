@@ -55,7 +55,9 @@ class Sealer:
                 )
                 pair = struct.pack("<II", *sorted((self.number, other)))
                 info = b"fedmin sealed 1" + pair + bytes.fromhex(self.fingerprint)
-                self._agreed[other] = ChaCha20Poly1305(HKDF(SHA256(), 32, None, info).derive(shared))
+                self._agreed[other] = ChaCha20Poly1305(
+                    HKDF(SHA256(), 32, None, info).derive(shared)
+                )
 
     def seal(self, receiver: int, round: int, exchange: int, data: bytes) -> bytes:
         """What only `receiver` can open."""

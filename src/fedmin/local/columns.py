@@ -9,9 +9,9 @@
 Of an additive head only the sum of the h_i is used. If one client alone knows the labels, the h_i
 go to it only (sealed), it does client 0's part, and it sends the slopes of the losses by h to the
 others (sealed). If the server alone knows them, it computes the head: the h_i go to the server, in
-the clear, and the slopes come from it. That is what this choice means: the server may not learn
-a row's columns, but it does learn the h_i (with an additive head and a channel that hides the
-replies, their sum). In each case a client is told the slopes, or can compute them.
+the clear, and the slopes come from it. That is what this choice means: the server never sees a
+column, but it does see the h_i. Whoever is told the slopes learns something of the labels; with a
+head that is not additive, clients are told the slopes by all h_i.
 """
 
 from collections.abc import Callable
@@ -55,16 +55,18 @@ class Server(NamedTuple):
 def start(problem: OnColumns, batches: Batches, own: Any) -> Server:
     """The state before round 0, around the method's own."""
 
-    def held(x):
-        head, blocks = problem.cut(x)
-        rows = _nobody(problem, batches)
-        h = jax.vmap(lambda block: problem.whole.embed(block, rows))(blocks)
-        found = _look(problem, head, jnp.sum(h, axis=0) if problem.whole.additive else h, rows)
-        return found if problem.holders.labels == "server" else found._replace(slopes=())
+    key, M = jax.random.key(0), problem.num_constraints
 
-    x = jax.eval_shape(problem.init, jax.random.key(0))
-    zeros = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(held, x))
-    return Server(own, zeros)
+    def embedded(key):
+        head, blocks = problem.cut(problem.init(key))
+        h = jax.vmap(lambda block: problem.whole.embed(block, _nobody(problem, batches)))(blocks)
+        return head, h[0] if problem.whole.additive else h
+
+    head, h = jax.eval_shape(embedded, key)
+    values, by_head, by_h = (
+        jnp.zeros((1 + M, *shape), head.dtype) for shape in ((), head.shape, h.shape)
+    )
+    return Server(own, Held(values, by_head, by_h if problem.holders.labels == "server" else ()))
 
 
 def exchanges(
@@ -80,7 +82,7 @@ def exchanges(
     trips = _Trips(batches, model, step)
     reduce: Any = "sum" if problem.whole.additive else "gather"
     labels = problem.holders.labels
-    up = (trips.gradient, trips.finish, "gather")
+    up: Any = (trips.gradient, trips.finish, "gather")
     if labels == "server":
         return (
             Exchange(trips.deal, trips.embed, trips.look, reduce, addressed=True),
@@ -158,8 +160,7 @@ class _Trips:
 
     def look(self, problem, server_rows, server, aggregate, now):
         """The head, by a server that knows the labels."""
-        rows = Shard(server_rows, jnp.int32(0), jnp.int32(server_rows.count), server_rows.count)
-        batch = self.batches.read(rows, _draw(problem, self.batches, now))
+        batch = self.batches.read(_whole(server_rows), _draw(problem, self.batches, now))
         if problem.whole.additive:  # everyone weighs 1/N in a sum
             h = problem.holders.clients * aggregate.total["embedding"]
         else:
@@ -211,7 +212,7 @@ def _to_each(problem: OnColumns, parts: Any) -> Any:
 
 
 def _means(problem: OnColumns, head: Array, h: Array, rows: Rows) -> Array:
-    return rows.weight @ problem.whole.head(head, h, rows) / jnp.sum(rows.weight)
+    return jnp.dot(rows.weight, problem.whole.head(head, h, rows)) / jnp.sum(rows.weight)
 
 
 def _slopes(problem: OnColumns, head: Array, h: Array, rows: Rows) -> Array:

@@ -1,4 +1,4 @@
-"""SplitSGD: gradient descent where each client holds columns.   [ye2022sample] section VI
+"""SplitSGD: gradient descent where each client holds columns.   [ye2022sample]
 
     server      draws a batch; to client i: the batch, the head w_0 and its own block w_i
     clients     h_i to each other, sealed; gradients of the batch mean by w_i, and one by w_0
