@@ -138,7 +138,12 @@ class Columns(eqx.Module):
 
     def take(self, i: Array) -> Rows:
         """The client's part of the rows with these indices."""
-        return self._own(self.pool.take(i))
+        whole = self.pool
+        x = whole.x.take_columns(i, self.first, self.count, self.width)
+        y, weight = (
+            jnp.asarray(a).at[i].get(mode="promise_in_bounds") for a in (whole.y, whole.weight)
+        )
+        return Rows(x, self._known(y), weight)
 
     def block(self, j: Array, count: int) -> Rows:
         """The client's part of the j-th `count` rows; those beyond the last weigh 0."""
@@ -149,6 +154,8 @@ class Columns(eqx.Module):
         return self._own(self.pool)
 
     def _own(self, rows: Rows) -> Rows:
-        y, weight = jnp.asarray(rows.y), jnp.asarray(rows.weight)
-        known = jnp.where(self.labeled, y, jnp.zeros_like(y))
-        return Rows(rows.x.columns(self.first, self.count, self.width), known, weight)
+        x = rows.x.columns(self.first, self.count, self.width)
+        return Rows(x, self._known(jnp.asarray(rows.y)), jnp.asarray(rows.weight))
+
+    def _known(self, y: Array) -> Array:
+        return jnp.where(self.labeled, y, jnp.zeros_like(y))
