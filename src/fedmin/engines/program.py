@@ -68,18 +68,9 @@ def _add_devices(plan: Plan, tree: Any) -> Any:
     return lax.psum(tree, AXIS) if plan.devices > 1 else tree
 
 
-def _exchange(
-    plan: Plan, run: Run, exchange, e: int, data: Data, state: State, cohort, t, key, told
-):
-    """One exchange; the new state and the first client whose reply is not finite.
-
-    What clients learn in it is added to `told`.
-    """
-    ids, present, slots, here = cohort
-    server_now = Now(t, part.key_of(key, t, e, SERVER))
-    if exchange.broadcast is not None:
-        down = exchange.broadcast(run.problem, state.server, server_now)
-        told.append(Told(down, exchange.only, exchange.addressed))
+def _ask(plan: Plan, run: Run, exchange, e: int, data: Data, state: State, cohort, t, key, told):
+    """This device's clients' parts: replies combined, states, memory, and who is at fault."""
+    ids, _, slots, here = cohort
     first = _me(plan) * plan.share
     keys = jax.vmap(lambda i: part.key_of(key, t, e, i))(ids)  # all at once, outside of the loop
 
@@ -123,9 +114,26 @@ def _exchange(
         return lax.fori_loop(0, -(-here // plan.chunk), partial(group, check), carry)
 
     if plan.owned or not (exchange.private or run.channel.exact):
-        combined, clients, memory, culprit = everyone(True)
-    else:  # nobody is checked unless the sum is not finite: then all, once more
-        combined, clients, memory, culprit = again_if_bad(everyone, carry)
+        return everyone(True)
+    # nobody is checked unless the sum is not finite: then all, once more
+    return again_if_bad(everyone, carry)
+
+
+def _exchange(
+    plan: Plan, run: Run, exchange, e: int, data: Data, state: State, cohort, t, key, told
+):
+    """One exchange; the new state and the first client whose reply is not finite.
+
+    What clients learn in it is added to `told`.
+    """
+    ids, present, _, _ = cohort
+    now = Now(t, part.key_of(key, t, e, SERVER))
+    if exchange.broadcast is not None:
+        down = exchange.broadcast(run.problem, state.server, now)
+        told.append(Told(down, exchange.only, exchange.addressed))
+    combined, clients, memory, culprit = _ask(
+        plan, run, exchange, e, data, state, cohort, t, key, told
+    )
     combined = _add_devices(plan, combined)
     culprit = lax.pmin(culprit, AXIS) if plan.devices > 1 else culprit
     shares = jnp.where(present, data.shares[ids], 0)
@@ -135,7 +143,7 @@ def _exchange(
     else:
         server, fine = part.server_part(
             run, exchange, data.server_rows, state.server, combined, shares, present,
-            plan.population, server_now,
+            plan.population, now,
         )  # fmt: skip
     culprit = jnp.where(fine, culprit, jnp.minimum(culprit, AGGREGATE))
     memories = (*state.memory[:e], memory, *state.memory[e + 1 :])

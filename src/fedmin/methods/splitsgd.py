@@ -3,7 +3,7 @@
     server      draws a batch; to client i: the batch, the head w_0 and its own block w_i
     clients     h_i to each other, sealed; gradients of the batch mean by w_i, and one by w_0
     server      w <- w - eta (gradient + grad r(w))
-    bytes       down the model and h from the others, up h to the others and the gradient
+    bytes       down block, head and h of the others, up h to the others and the gradient
 
 With the same batches it is gradient descent on all columns at once, whoever holds them.
 """
