@@ -54,7 +54,6 @@ class Server(NamedTuple):
 
 def start(problem: OnColumns, batches: Batches, own: Any) -> Server:
     """The state before round 0, around the method's own."""
-
     key, M = jax.random.key(0), problem.num_constraints
 
     def embedded(key):
