@@ -69,8 +69,10 @@ def key(road: dict) -> tuple:
 
 
 def test_every_method_has_a_case():
+    """Those on columns only are in test_columns.py, which sees that all of them are."""
     covered = {type(c.method) for c in CASES}
-    missing = [name for name, method in METHODS.items() if method not in covered]
+    on_rows = {name: method for name, method in METHODS.items() if "rows" in method.handles}
+    missing = [name for name, method in on_rows.items() if method not in covered]
     assert not missing, f"add a case for {missing} in tests/cases.py"
     rules = {type(c.method.second) for c in CASES if isinstance(c.method, fedmin.FedOpt)}
     assert rules == {fedmin.Adagrad, fedmin.Adam, fedmin.Yogi}

@@ -10,7 +10,7 @@ from fedmin.methods import METHODS
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "fedmin"
 NOUNS = [
     "devices", "checks", "matrix", "payload", "rows", "domain", "schedule", "holdings", "curves",
-    "federation", "problem", "method", "channel", "participation", "ledger", "metrics",
+    "federation", "problem", "split", "method", "channel", "participation", "ledger", "metrics",
     "certificate", "result",
 ]  # fmt: skip
 CATALOGUES = ["problems", "local", "inner", "methods", "channels", "data"]

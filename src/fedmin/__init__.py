@@ -33,6 +33,7 @@ from fedmin.methods import (
     FedSGD,
     Penalty,
     Scaffold,
+    SplitSGD,
     Tuned,
     Yogi,
 )
@@ -74,8 +75,9 @@ from fedmin.problems import (
     subject_to,
 )
 from fedmin.result import Result
-from fedmin.rows import Rows, Shard
+from fedmin.rows import Columns, Rows, Shard
 from fedmin.schedule import Power
+from fedmin.split import Holders, OnColumns, SplitProblem
 
 __version__ = "0.1.0"
 
@@ -116,6 +118,7 @@ __all__ = [
     "Penalty",
     "Tuned",
     "Scaffold",
+    "SplitSGD",
     "Yogi",
     "KKT",
     "Optimality",
@@ -153,7 +156,11 @@ __all__ = [
     "Softmax",
     "from_loss",
     "Result",
+    "Columns",
     "Rows",
     "Shard",
     "Power",
+    "Holders",
+    "OnColumns",
+    "SplitProblem",
 ]

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from fedmin import checks
-from fedmin.matrix import Dense, Matrix, SparseRows, float_type, matrix
+from fedmin.matrix import Dense, SparseRows, float_type, matrix
 from fedmin.rows import Rows
 
 
@@ -60,6 +60,7 @@ class Federation:
     server_rows: Rows | None = None
     split: Literal["rows", "features"] = "rows"
     columns: tuple[np.ndarray, ...] = field(default=())
+    labels: str = "everyone"  # who knows y when columns are split; or "server", or a client's name
 
     @classmethod
     def from_parts(
@@ -130,23 +131,47 @@ class Federation:
         test: tuple[Any, Any] | None = None,
         names: Sequence[str] | None = None,
         classes: int | None = None,
+        labels: str = "everyone",
         seed: int = 0,
     ) -> "Federation":
-        """Columns split over clients: all hold the same rows; `columns` has each one's features."""
+        """Columns split over clients: all hold the same rows; `columns` has each one's features.
+
+        `labels` says who knows y: "everyone", the "server" only, or one client, by its name.
+
+        >>> import numpy as np, fedmin
+        >>> x, y = np.ones((4, 3)), np.zeros(4)
+        >>> bank = fedmin.Federation.from_columns(
+        ...     x, y, [[0, 2], [1]], names=["shop", "bank"], labels="bank"
+        ... )
+        >>> bank.sizes, bank.knows_labels
+        (array([2, 1]), array([False,  True]))
+        """
+        x = x.tocsr() if scipy.sparse.issparse(x) else np.asarray(x)
+        y = np.asarray(y)
+        if y.shape[:1] != x.shape[:1]:
+            raise ValueError(
+                f"y must have one entry a row: x has {x.shape[0]} rows, y has {y.shape}"
+            )
         blocks = tuple(checks.check_partition(columns, x.shape[1], what="columns"))
+        names = _names(names, len(blocks))
+        _check_holder(labels, names)
         order = np.concatenate(blocks)
         shuffled = np.random.default_rng(seed).permutation(x.shape[0])
-        x = x.tocsr() if scipy.sparse.issparse(x) else np.asarray(x)
         sizes = np.array([len(block) for block in blocks])
+        pool = rows(x[shuffled][:, order], _labels(y[shuffled], classes))
+        # what the server has of each row: its label, and no features
+        held = Rows(Dense(np.zeros((pool.count, 0), pool.x.dtype)), pool.y, pool.weight)
         return cls(
-            pool=rows(x[shuffled][:, order], _labels(np.asarray(y)[shuffled], classes)),
+            pool=pool,
             sizes=sizes,
             weights=_shares("uniform", sizes),
-            names=_names(names, len(blocks)),
+            names=names,
             classes=classes,
             test=None if test is None else rows(test[0][:, order], _labels(test[1], classes)),
+            server_rows=held if labels == "server" else None,
             split="features",
             columns=blocks,
+            labels=labels,
         )
 
     @property
@@ -165,6 +190,17 @@ class Federation:
         return int(self.sizes.max()) if self.split == "rows" else self.pool.count
 
     @property
+    def width(self) -> int | None:
+        """The columns of the widest client; None if rows are split."""
+        return int(self.sizes.max()) if self.split == "features" else None
+
+    @property
+    def knows_labels(self) -> np.ndarray:
+        """bool[N]: which clients know y."""
+        everyone = self.split == "rows" or self.labels == "everyone"
+        return np.array([everyone or name == self.labels for name in self.names])
+
+    @property
     def even(self) -> bool:
         """Whether every client has as many rows, each of weight 1."""
         same = self.split == "rows" and bool(np.all(self.sizes == self.capacity))
@@ -180,10 +216,11 @@ class Federation:
         return (weight * (self.weights / held)[owner]).astype(weight.dtype)
 
     def client(self, i: int) -> Rows:
-        """Client i's own rows (or its own columns of all rows)."""
+        """Client i's own rows (or its own columns of all rows, y being 0 if it does not know y)."""
         begin, end = int(self.starts[i]), int(self.starts[i] + self.sizes[i])
         if self.split == "features":
-            return Rows(_columns(self.pool.x, begin, end), self.pool.y, self.pool.weight)
+            y = self.pool.y if self.knows_labels[i] else np.zeros_like(self.pool.y)
+            return Rows(self.pool.x.columns(begin, end - begin, end - begin), y, self.pool.weight)
         return jax.tree.map(lambda a: a[begin:end], self.pool)
 
     def label_counts(self) -> np.ndarray | None:
@@ -244,6 +281,16 @@ def _names(names: Sequence[str] | None, count: int) -> tuple[str, ...]:
     return tuple(str(name) for name in names)
 
 
+def _check_holder(labels: str, names: tuple[str, ...]) -> None:
+    """Refuse labels at nobody, or at two by the same name."""
+    places = ("everyone", "server")
+    checks.known("holder of the labels", labels, (*places, *names))
+    if labels in places and labels in names:
+        raise ValueError(f"labels={labels!r} is also a client's name; give that client another one")
+    if len(set(names)) < len(names):
+        raise ValueError(f"clients that split columns need different names, got {names}")
+
+
 def _labels(y: Any, classes: int | None) -> np.ndarray:
     y = np.asarray(y)
     if classes is None:
@@ -256,15 +303,3 @@ def _labels(y: Any, classes: int | None) -> np.ndarray:
             f"labels must be in 0..{classes - 1}; row {outside[0]} has label {y[outside[0]]}"
         )
     return y
-
-
-def _columns(x: Matrix, begin: int, end: int) -> Matrix:
-    if isinstance(x, Dense):
-        return Dense(x.values[:, begin:end])
-    assert isinstance(x, SparseRows)
-    mine = (x.features >= begin) & (x.features < end) & (x.values != 0)
-    row, slot = np.nonzero(mine)
-    csr = scipy.sparse.csr_matrix(
-        (x.values[row, slot], (row, x.features[row, slot] - begin)), (x.shape[0], end - begin)
-    )
-    return matrix(csr)

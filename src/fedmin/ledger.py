@@ -1,6 +1,6 @@
 """The ledger: how many bytes travelled, each way, in each round, for each kind of message."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,10 +13,24 @@ class Line:
     exchange: int
     direction: str  # "down" or "up"
     parts: Mapping[str, int]
+    each: str = "client"  # how many there are in a round: one a client, or a key of MESSAGES
+    sealed: bool = False  # from client to client, through the server
 
     @property
     def bytes(self) -> int:
         return sum(self.parts.values())
+
+    def messages(self, count: int) -> int:
+        """How many such messages travel in a round in which so many clients take part."""
+        return MESSAGES[self.each](count)
+
+
+MESSAGES: dict[str, Callable[[int], int]] = {
+    "client": lambda count: count,
+    "one": lambda count: min(count, 1),
+    "other": lambda count: max(count - 1, 0),  # between one client and each of the others
+    "pair": lambda count: count * max(count - 1, 0),  # from every client to every other one
+}
 
 
 @dataclass
@@ -31,31 +45,32 @@ class Ledger:
     """
 
     lines: list[Line]
-    counts: list[int] = field(default_factory=list)  # messages of each line, a round
+    counts: list[int] = field(default_factory=list)  # clients that took part, a round
+    setup: list[tuple[Line, int]] = field(default_factory=list)  # before round 0, and how many
 
     def add_rounds(self, counts) -> None:
         """Enter rounds in which so many clients took part."""
         self.counts.extend(int(c) for c in counts)
 
-    def per_message(self, direction: str) -> int:
-        """Bytes to or from one client in one round."""
-        return sum(line.bytes for line in self.lines if line.direction == direction)
-
     def bytes(self, direction: str | None = None) -> int:
         """All bytes so far, "down", "up" or both."""
         ways = ("down", "up") if direction is None else (direction,)
-        return sum(self.counts) * sum(self.per_message(way) for way in ways)
+        return sum(int(self.cumulative(way)[-1]) for way in ways)
 
     def cumulative(self, direction: str) -> np.ndarray:
         """Bytes before each round, and after the last: i[rounds + 1]."""
-        sums = np.concatenate([[0], np.cumsum(np.asarray(self.counts, np.int64))])
-        return sums * self.per_message(direction)
+        first = sum(n * line.bytes for line, n in self.setup if line.direction == direction)
+        lines = [line for line in self.lines if line.direction == direction]
+        # rounds differ in how many clients took part only
+        cost = {c: sum(x.messages(c) * x.bytes for x in lines) for c in set(self.counts)}
+        spent = np.array([first, *(cost[c] for c in self.counts)], np.int64)
+        return np.cumsum(spent)
 
     def by_kind(self) -> dict[str, int]:
         """All bytes so far, by direction and kind."""
         kinds: dict[str, int] = {}
-        messages = sum(self.counts)
-        for line in self.lines:
+        rounds = [(line, sum(map(line.messages, self.counts))) for line in self.lines]
+        for line, messages in [*self.setup, *rounds]:
             for part, size in line.parts.items():
                 key = f"{line.direction} {part}"
                 kinds[key] = kinds.get(key, 0) + size * messages
@@ -69,8 +84,8 @@ class Ledger:
                 "exchange": line.exchange,
                 "direction": line.direction,
                 "kind": part,
-                "messages": count,
-                "bytes": size * count,
+                "messages": line.messages(count),
+                "bytes": size * line.messages(count),
             }
             for t, count in enumerate(self.counts)
             for line in self.lines

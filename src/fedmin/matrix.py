@@ -56,6 +56,16 @@ class Matrix(eqx.Module):
         """The rows with these indices, which must be in range."""
         return jax.tree.map(lambda a: a.at[rows].get(mode="promise_in_bounds"), self)
 
+    @abstractmethod
+    def columns(self, first: Array | int, count: Array | int, width: int) -> "Matrix":
+        """`width` columns: `count` of its own from `first` on, and the others zero."""
+
+    def take_columns(
+        self, rows: Array, first: Array | int, count: Array | int, width: int
+    ) -> "Matrix":
+        """`columns` of the rows with these indices."""
+        return self.take(rows).columns(first, count, width)
+
     def window(self, start: Array, size: int) -> "Matrix":
         """`size` rows in sequence, from `start` on: a plain copy, faster than `take`."""
         return jax.tree.map(lambda a: window(a, start, size), self)
@@ -96,6 +106,22 @@ class Dense(Matrix):
     def transpose_matmul(self, r):
         return self.values.T @ r
 
+    def columns(self, first, count, width):
+        return Dense(self._cut(0, self.shape[0], first, count, width))
+
+    def take_columns(self, rows, first, count, width):
+        # only what is wanted of each row is read: XLA would copy whole rows before cutting them
+        return Dense(jax.vmap(lambda row: self._cut(row, 1, first, count, width)[0])(rows))
+
+    def _cut(self, row, rows: int, first, count, width: int) -> Array:
+        """`rows` rows from `row` on, of these columns."""
+        row, first, count = (jnp.asarray(a, jnp.int32) for a in (row, first, count))
+        # a window at the right edge is moved back to fit, and what it has turned into its place
+        at = jnp.minimum(first, self.shape[1] - width)
+        values = lax.dynamic_slice(jnp.asarray(self.values), (row, at), (rows, width))
+        mine = jnp.arange(width, dtype=jnp.int32) < count
+        return jnp.where(mine, jnp.roll(values, at - first, axis=1), 0)
+
 
 class SparseRows(Matrix):
     """Rows stored as the same number of (feature, value) slots; unused slots have value 0.
@@ -126,6 +152,12 @@ class SparseRows(Matrix):
     def transpose_matmul(self, r):
         kind = jnp.result_type(self.values, r)
         return self.scatter(r, jnp.zeros((self.num_features, *r.shape[1:]), kind))
+
+    def columns(self, first, count, width):
+        first, count = (jnp.asarray(a, jnp.int32) for a in (first, count))
+        place = jnp.asarray(self.features) - first
+        mine = (place >= 0) & (place < count)
+        return SparseRows(jnp.where(mine, place, 0), jnp.where(mine, self.values, 0), width)
 
     def scatter(self, r: Array, onto: Array) -> Array:
         """onto + x.T @ r; `onto` may have more rows than there are features."""

@@ -55,14 +55,20 @@ class Aggregate(eqx.Module):
 
 @dataclass(frozen=True)
 class Exchange:
-    """One trip from the server to the clients and back.
+    """One trip from the server to the clients and back, or to other clients.
 
-    broadcast(problem, server, now) -> down, a dict of named parts
+    broadcast(problem, server, now) -> down, a dict of named parts; None: nothing is sent down
     client(problem, rows, state, down, now) -> (up, state)
     server(problem, server_rows, server, aggregate, now) -> server
 
     `reduce="sum"`: the server learns the weighted sum of the replies only; "gather": each of them.
     `addressed`: down has a leading client axis and each client gets its own slice.
+    `only`: the number of the one client that is asked; nobody else sends or receives anything.
+    `to`: who gets the replies. "clients" is every other client, a number is that client: they
+    travel sealed through the server, which cannot read them (`server` is None), are not weighted,
+    and are in the `down` of the round's next exchanges: their sum, or all of them ("gather").
+
+    What a client was told earlier in a round stays in its `down` until the round ends.
 
     >>> import fedmin
     >>> (only,) = fedmin.FedAvg().exchanges(fedmin.Logistic(2))
@@ -70,11 +76,35 @@ class Exchange:
     ('sum', False)
     """
 
-    broadcast: Callable
+    broadcast: Callable | None
     client: Callable
-    server: Callable
+    server: Callable | None = None
     reduce: Literal["sum", "gather"] = "sum"
     addressed: bool = False
+    to: Literal["server", "clients"] | int = "server"
+    only: int | None = None
+
+    def __post_init__(self):
+        if (self.server is None) == (self.to == "server"):
+            raise ValueError(
+                f"an exchange to the server needs a server function and one to clients has none: "
+                f"got to={self.to!r} and server={self.server}"
+            )
+
+    @property
+    def private(self) -> bool:
+        """Whether the replies go to clients, and the server must not read them."""
+        return self.to != "server"
+
+    @property
+    def receiver(self) -> int | None:
+        """The one client that gets the replies, if it is one."""
+        return self.to if isinstance(self.to, int) else None
+
+    @property
+    def complete(self) -> bool:
+        """Whether it makes sense only if every client takes part in the round."""
+        return self.private or self.only is not None
 
 
 class Method(eqx.Module):

@@ -22,6 +22,7 @@ from fedmin.metrics import Metric, Objective, Optimality, Rule, Scores
 from fedmin.participation import Everyone, Participation
 from fedmin.problem import Problem
 from fedmin.result import Result
+from fedmin.split import Holders, OnColumns, SplitProblem
 
 
 def minimize(
@@ -138,7 +139,10 @@ def assemble(
     checks.is_a("participation", participation, Participation, "Uniform(10)")
     checks.is_a("channel", channel, Channel, "Plain() or TopK(100)")
     _check_handles(problem, federation, method)
+    if isinstance(problem, SplitProblem) and federation.split == "features":
+        problem = OnColumns(problem, _holders(federation))
     method.check(problem)
+    _check_complete(problem, federation, method, participation, channel)
     y = np.asarray(federation.pool.y)
     problem.check(federation.pool.x.shape[1], federation.classes, y)
     participation.check(federation.num_clients)
@@ -161,6 +165,35 @@ def assemble(
     return Run(problem, method, channel, participation, tuple(record), stop)
 
 
+def _holders(federation: Federation) -> Holders:
+    """Who holds which columns, as a method is told."""
+    starts, sizes = (a.astype(np.int32) for a in (federation.starts, federation.sizes))
+    labels: str | int = federation.labels
+    if labels in federation.names:
+        labels = federation.names.index(labels)
+    return Holders(starts, sizes, int(sizes.max()), federation.pool.count, labels)
+
+
+def _check_complete(
+    problem: Problem,
+    federation: Federation,
+    method: Method,
+    participation: Participation,
+    channel: Channel,
+) -> None:
+    """Refuse absent clients, and a changed road, where every client's part is needed."""
+    if federation.split == "rows" and not any(e.complete for e in method.exchanges(problem)):
+        return
+    name = type(method).__name__
+    if not isinstance(participation, Everyone):
+        raise ValueError(
+            f"{name} needs every client in every round; participation is {participation}, "
+            f"give Everyone()"
+        )
+    if not isinstance(channel, Plain):
+        raise ValueError(f"{name} sends its parts as they are; channel is {channel}, give Plain()")
+
+
 def _check_handles(problem: Problem, federation: Federation, method: Method) -> None:
     name, has = type(method).__name__, f"{type(problem).__name__}(...)"
     if federation.split not in method.handles:
@@ -168,6 +201,11 @@ def _check_handles(problem: Problem, federation: Federation, method: Method) -> 
         raise ValueError(
             f"{name} works on data split by {splits}; this federation's are split by "
             f"{federation.split}"
+        )
+    if federation.split == "features" and not isinstance(problem, SplitProblem):
+        raise ValueError(
+            f"{has} cannot be cut by columns; a SplitProblem can: LeastSquares, Logistic, Softmax, "
+            f"MLP, or your own with cut, join, embed and head"
         )
     if not isinstance(problem.domain, Free) and "domain" not in method.handles:
         raise ValueError(f"{name} does not handle a domain; {has} has {problem.domain}")

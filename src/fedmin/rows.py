@@ -2,7 +2,8 @@
 
 All clients' rows lie one after the other in one pool, so that unequal clients waste no memory and a
 batch is read straight from the pool. `Shard` is the view of one client: where its rows begin and
-how many there are. It is what a method's client function receives.
+how many there are. It is what a method's client function receives. `Columns` is the same for data
+split by columns: all rows, but only the client's own features, and labels only if it holds them.
 """
 
 from collections.abc import Callable
@@ -102,3 +103,59 @@ class Shard(eqx.Module):
     def all(self) -> Rows:
         """All of the client's rows, padded to `capacity` with rows that weigh 0."""
         return self.block(jnp.zeros((), jnp.int32), self.capacity)
+
+
+class Columns(eqx.Module):
+    """One client's columns of all rows, `count` of them, from `first` on in a pool of all columns.
+
+    Its rows have `width` features, as many as the widest client's; those beyond its own are 0. It
+    is read like a `Shard`. A client that does not hold the labels reads zeros.
+
+    >>> import jax, jax.numpy as jnp, numpy as np, fedmin
+    >>> pool = jax.tree.map(jnp.asarray, fedmin.rows(np.arange(10).reshape(2, 5), [1, 2]))
+    >>> number = jnp.int32
+    >>> last = fedmin.Columns(pool, number(3), number(2), number(1), jnp.array(False), 3)
+    >>> last.all().x.values.tolist(), last.all().y.tolist()
+    ([[3.0, 4.0, 0.0], [8.0, 9.0, 0.0]], [0, 0])
+    """
+
+    pool: Rows
+    first: Array  # i[]
+    count: Array  # i[]
+    client: Array  # i[] its number
+    labeled: Array  # bool[] whether it holds the labels
+    width: int = eqx.field(static=True)  # no client has more columns than this
+
+    @property
+    def capacity(self) -> int:
+        """How many rows there are; all clients have the same."""
+        return self.pool.count
+
+    @property
+    def size(self) -> Array:
+        """The same, as what a `Shard` calls its size."""
+        return jnp.int32(self.pool.count)
+
+    def take(self, i: Array) -> Rows:
+        """The client's part of the rows with these indices."""
+        whole = self.pool
+        x = whole.x.take_columns(i, self.first, self.count, self.width)
+        y, weight = (
+            jnp.asarray(a).at[i].get(mode="promise_in_bounds") for a in (whole.y, whole.weight)
+        )
+        return Rows(x, self._known(y), weight)
+
+    def block(self, j: Array, count: int) -> Rows:
+        """The client's part of the j-th `count` rows; those beyond the last weigh 0."""
+        return self._own(Shard(self.pool, jnp.int32(0), self.size, self.capacity).block(j, count))
+
+    def all(self) -> Rows:
+        """The client's part of all rows."""
+        return self._own(self.pool)
+
+    def _own(self, rows: Rows) -> Rows:
+        x = rows.x.columns(self.first, self.count, self.width)
+        return Rows(x, self._known(jnp.asarray(rows.y)), jnp.asarray(rows.weight))
+
+    def _known(self, y: Array) -> Array:
+        return jnp.where(self.labeled, y, jnp.zeros_like(y))

@@ -46,6 +46,7 @@ def partition(
     seed: int = 0,
     server_rows: int = 0,
     weights: Any = "sizes",
+    labels: str = "everyone",
 ):
     """A federation: the table's rows, or its columns, given to clients.
 
@@ -56,6 +57,7 @@ def partition(
         seed: of the split (the same seed gives the same federation).
         server_rows: rows drawn at random for the server before the split.
         weights: client weights p_i, "sizes", "uniform" or numbers; passed on to the federation.
+        labels: who knows y when columns are split: "everyone", "server" or a client's name.
 
     Returns:
         A `fedmin.federation.Federation`.
@@ -77,8 +79,11 @@ def partition(
         columns = how(table, seed)
         names = how.names(table)
         return Federation.from_columns(
-            table.x, table.y, columns, test=test, names=names, classes=table.classes, seed=seed
-        )
+            table.x, table.y, columns, test=test, names=names, classes=table.classes,
+            labels=labels, seed=seed,
+        )  # fmt: skip
+    if labels != "everyone":
+        raise ValueError(f"labels={labels!r}: with rows split every client has its rows' labels")
     held, rest = _server(table, server_rows, seed)
     names = None
     if hasattr(how, "split"):

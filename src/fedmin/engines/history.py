@@ -8,6 +8,7 @@ import numpy as np
 from fedmin.engines.rounds import AGGREGATE, Run
 from fedmin.ledger import Ledger
 from fedmin.result import Result
+from fedmin.split import OnColumns
 
 
 class History:
@@ -70,7 +71,7 @@ def result_of(
         server=state.server,
         clients=clients,
         memory=memory,
-        problem=run.problem,
+        problem=run.problem.whole if isinstance(run.problem, OnColumns) else run.problem,
         method=run.method,
         **rest,
     )

@@ -14,17 +14,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedmin import payload
 from fedmin.engines import rounds as part
 from fedmin.engines import wire
 from fedmin.engines.history import History, fault_reason, result_of
-from fedmin.engines.layout import lay_out
+from fedmin.engines.layout import alone, lay_out
 from fedmin.engines.progress import Interrupt, Progress
-from fedmin.engines.rounds import AGGREGATE, COHORT, NOBODY, SERVER, Run, Shapes, State
+from fedmin.engines.rounds import AGGREGATE, COHORT, NOBODY, SERVER, Run, Shapes, State, Told
+from fedmin.engines.seal import introduce
 from fedmin.federation import Federation
 from fedmin.ledger import Ledger
 from fedmin.method import Now
 from fedmin.result import Result
-from fedmin.rows import Rows, Shard
+from fedmin.rows import Columns, Shard
 
 
 class ClientError(RuntimeError):
@@ -37,7 +39,9 @@ class ClientError(RuntimeError):
 
 
 @eqx.filter_jit
-def _client(run: Run, e: int, rows: Shard, state: Any, memory: Any, down: Any, share, now: Now):
+def _client(
+    run: Run, e: int, rows: Shard | Columns, state: Any, memory: Any, down: Any, share, now: Now
+):
     return part.client_part(
         run, run.method.exchanges(run.problem)[e], rows, state, memory, down, share, now
     )
@@ -45,13 +49,15 @@ def _client(run: Run, e: int, rows: Shard, state: Any, memory: Any, down: Any, s
 
 @eqx.filter_jit
 def _broadcast(run: Run, e: int, server: Any, now: Now):
-    return run.method.exchanges(run.problem)[e].broadcast(run.problem, server, now)
+    broadcast = run.method.exchanges(run.problem)[e].broadcast
+    assert broadcast is not None
+    return broadcast(run.problem, server, now)
 
 
 @eqx.filter_jit
 def _server(run: Run, e: int, server_rows, server, sent, shares, present, population, now):
     exchange = run.method.exchanges(run.problem)[e]
-    combined = sent if exchange.reduce == "gather" else run.channel.combine(sent)
+    combined = sent if exchange.reduce == "gather" else part.combine(run, exchange, sent)
     return part.server_part(
         run, exchange, server_rows, server, combined, shares, present, population, now
     )
@@ -129,7 +135,7 @@ class _Session:
     def __init__(self, run: Run, federation: Federation, key):
         self.run, self.key, self.federation = run, key, federation
         self.population = federation.num_clients
-        self.shards = [_shard(federation, i) for i in range(self.population)]
+        self.shards = [alone(federation, i) for i in range(self.population)]
         method, problem = run.method, run.problem
         self.server = method.init_server(problem, part.start_key(key, SERVER))
         self.clients = [
@@ -143,11 +149,20 @@ class _Session:
             [jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), s.memory) for s in self.shapes]
             for _ in range(self.population)
         ]
-        self.ledger: Ledger = part.ledger_of(self.shapes)
+        self.exchanges = method.exchanges(problem)
+        self.told: list[list[Told]] = []
+        self.ledger: Ledger = part.ledger_of(run, self.shapes, self.population)
+        self.weight = {(x.exchange, x.direction, x.sealed): x.bytes for x in self.ledger.lines}
+        self.sealers = introduce(self.population, self._carry_key) if self.ledger.setup else []
         self.columns = part.columns(run, federation.pool, federation.test)
         if run.stop is not None:
             run.stop.check(self.columns)
         self.data = lay_out(federation, 1)
+
+    def _carry_key(self, data: bytes) -> bytes:
+        if len(data) not in [line.bytes for line, _ in self.ledger.setup]:
+            raise AssertionError(f"the ledger does not know a key message of {len(data)} bytes")
+        return self.carry(data)
 
     def measure(self) -> np.ndarray:
         return np.asarray(_measure(self.run, self.server, self.data.train, self.data.test))
@@ -163,25 +178,34 @@ class _Session:
         cohort = self.run.participation.cohort(draw, jnp.int32(t), self.population)
         ids, present = (np.asarray(a) for a in cohort)
         culprit = NOBODY
-        for e in range(len(self.shapes)):
-            culprit = min(culprit, self._exchange(t, e, ids, present))
+        self.told = [[] for _ in range(self.population)]
+        for e, exchange in enumerate(self.exchanges):
+            asked = (ids, present)
+            if exchange.only is not None:
+                asked = (np.array([exchange.only]), np.array([True]))
+            culprit = min(culprit, self._exchange(t, e, *asked))
         return int(present.sum()), culprit
 
     def _exchange(self, t: int, e: int, ids: np.ndarray, present: np.ndarray) -> int:
         now = Now(jnp.int32(t), part.key_of(self.key, jnp.int32(t), e, SERVER))
-        exchange = self.run.method.exchanges(self.run.problem)[e]
-        down = _broadcast(self.run, e, self.server, now)
-        culprit, wires = NOBODY, []
-        for i, there in zip(ids.tolist(), present.tolist(), strict=True):
-            if there:
+        exchange, like = self.exchanges[e], self.shapes[e]
+        down = None if exchange.broadcast is None else _broadcast(self.run, e, self.server, now)
+        culprit, replies = NOBODY, {}
+        for i in ids[present].tolist():
+            if down is not None:
                 own = jax.tree.map(lambda a, i=i: a[i], down) if exchange.addressed else down
-                message = self._send(wire.Envelope("down", t, e, i), own, self.shapes[e].down)
-                reply, fine = self._client(t, e, i, message)
-                wires.append(self._send(wire.Envelope("up", t, e, i), reply, self.shapes[e].sent))
-                culprit = culprit if fine else min(culprit, i)
-            else:
-                blank = jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), self.shapes[e].sent)
-                wires.append(blank)
+                message = self._send(wire.Envelope("down", t, e, i), own, like.down)
+                self.told[i].append(Told(message, exchange.only))
+            reply, fine = self._client(t, e, i)
+            culprit = culprit if fine else min(culprit, i)
+            if not exchange.private:
+                reply = self._send(wire.Envelope("up", t, e, i), reply, like.sent)
+            replies[i] = reply
+        if exchange.private:
+            fine = self._pass_on(t, e, replies)
+            return culprit if fine else min(culprit, AGGREGATE)
+        blank = jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), like.sent)
+        wires = [replies.get(i, blank) if p else blank for i, p in zip(ids, present, strict=True)]
         sent = jax.tree.map(lambda *a: jnp.stack(a), *wires)
         dtype = self.federation.pool.weight.dtype
         shares = np.where(present, self.federation.weights[ids], 0.0).astype(dtype)
@@ -191,9 +215,10 @@ class _Session:
         )  # fmt: skip
         return culprit if fine else min(culprit, AGGREGATE)
 
-    def _client(self, t: int, e: int, i: int, down: Any) -> tuple[Any, bool]:
+    def _client(self, t: int, e: int, i: int) -> tuple[Any, bool]:
         now = Now(jnp.int32(t), part.key_of(self.key, jnp.int32(t), e, i))
         share = jnp.asarray(self.federation.weights[i], self.federation.pool.weight.dtype)
+        down = part.known(self.exchanges[e], self.told[i], i)
         try:
             sent, self.clients[i], self.memory[i][e], fine = _client(
                 self.run, e, self.shards[i], self.clients[i], self.memory[i][e], down, share, now
@@ -203,24 +228,47 @@ class _Session:
             raise ClientError(f"client {name}, round {t}, exchange {e}: {error}") from error
         return sent, bool(fine)
 
-    def _send(self, envelope: wire.Envelope, message: Any, like: Any) -> Any:
+    def _pass_on(self, t: int, e: int, replies: dict[int, Any]) -> bool:
+        """Bring the clients' replies to those who get them, sealed; is their sum finite?"""
+        exchange, fine = self.exchanges[e], True
+        everyone = range(self.population)
+        for r in everyone if exchange.receiver is None else [exchange.receiver]:
+            got = [
+                reply if s == r else self._pass_one(t, e, s, r, reply)
+                for s, reply in sorted(replies.items())
+            ]
+            combined = jax.tree.map(lambda *a: jnp.stack(a), *got)
+            if exchange.reduce == "sum":
+                combined = part.combine(self.run, exchange, combined)
+            self.told[r].append(Told(part.delivered(exchange, combined), exchange.receiver))
+            fine = fine and bool(payload.all_finite(combined))
+        return fine
+
+    def _pass_one(self, t: int, e: int, s: int, r: int, reply: Any) -> Any:
+        """One reply from client s to client r: sealed, up to the server, down to r, opened."""
+        up, down = (wire.Envelope(way, t, e, i) for way, i in (("up", s), ("down", r)))
+        like, form = self.shapes[e].sent, wire.sealed_like(self.shapes[e].sent)
+        try:
+            data = self.sealers[s].seal(r, t, e, wire.encode(up, reply))
+            outer = {"peer": np.int32(r), "sealed": np.frombuffer(data, np.uint8)}
+            outer = self._send(up, outer, form, sealed=True)
+            outer = self._send(down, {**outer, "peer": np.int32(s)}, form, sealed=True)
+            data = self.sealers[r].open(s, t, e, np.asarray(outer["sealed"]).tobytes())
+            return jax.tree.map(jnp.asarray, wire.decode(data, like)[1])
+        except ValueError as error:
+            sender, receiver = (self.federation.names[i] for i in (s, r))
+            raise ClientError(
+                f"client {receiver}, round {t}, exchange {e}: message from client {sender}: {error}"
+            ) from error
+
+    def _send(self, envelope: wire.Envelope, message: Any, like: Any, sealed: bool = False) -> Any:
         """A message to bytes and back, as its receiver sees it; the ledger must agree."""
         data = wire.encode(envelope, message)
-        lines = [x for x in self.ledger.lines if x.exchange == envelope.exchange]
-        expected = next(x.bytes for x in lines if x.direction == envelope.kind)
+        expected = self.weight[envelope.exchange, envelope.kind, sealed]
         if len(data) != expected:
             raise AssertionError(f"{envelope}: the ledger says {expected} bytes, sent {len(data)}")
-        return jax.tree.map(jnp.asarray, wire.decode(data, like)[1])
+        return jax.tree.map(jnp.asarray, wire.decode(self.carry(data), like)[1])
 
-
-def _shard(federation: Federation, i: int) -> Shard:
-    """Client i's own rows and nothing else, padded so that all clients share one program."""
-    own = federation.client(i)
-    missing = federation.capacity - own.count
-
-    def pad(a):
-        return jnp.asarray(np.concatenate([a, np.zeros((missing, *a.shape[1:]), a.dtype)]))
-
-    rows: Rows = jax.tree.map(pad, own)
-    number = jnp.int32
-    return Shard(rows, number(0), number(own.count), federation.capacity, federation.even)
+    def carry(self, data: bytes) -> bytes:
+        """The road between a client and the server: all that the server gets or gives is here."""
+        return data

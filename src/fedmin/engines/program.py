@@ -20,10 +20,10 @@ from jax.sharding import PartitionSpec as P
 
 from fedmin import payload
 from fedmin.engines import rounds as part
-from fedmin.engines.layout import AXIS, Data, mesh_of
-from fedmin.engines.rounds import AGGREGATE, NOBODY, SERVER, Run, State
+from fedmin.engines.carry import again_if_bad, mask, write
+from fedmin.engines.layout import AXIS, Data, Form, mesh_of
+from fedmin.engines.rounds import AGGREGATE, NOBODY, SERVER, Run, State, Told
 from fedmin.method import Now
-from fedmin.rows import Shard
 
 SEGMENT = 512
 
@@ -34,8 +34,7 @@ class Plan(NamedTuple):
     devices: int
     chunk: int
     population: int
-    capacity: int
-    even: bool  # see Shard
+    form: Form
     columns: tuple[str, ...]
     owned: bool  # clients have states, which lie with one device each
     lanes: bool  # many runs at once, along a leading axis of method, key and state
@@ -69,28 +68,20 @@ def _add_devices(plan: Plan, tree: Any) -> Any:
     return lax.psum(tree, AXIS) if plan.devices > 1 else tree
 
 
-def _shard(plan: Plan, data: Data, i: Array | int) -> Shard:
-    """Client i's rows."""
-    size = jnp.int32(plan.capacity) if plan.even else data.sizes[i]  # a constant folds away
-    return Shard(data.pool, data.starts[i], size, plan.capacity, plan.even)
-
-
-def _exchange(plan: Plan, run: Run, exchange, e: int, data: Data, state: State, cohort, t, key):
-    """One exchange; the new state and the first client whose reply is not finite."""
-    ids, present, slots, here = cohort
-    down = exchange.broadcast(run.problem, state.server, Now(t, part.key_of(key, t, e, SERVER)))
+def _ask(plan: Plan, run: Run, exchange, e: int, data: Data, state: State, cohort, t, key, told):
+    """This device's clients' parts: replies combined, states, memory, and who is at fault."""
+    ids, _, slots, here = cohort
     first = _me(plan) * plan.share
     keys = jax.vmap(lambda i: part.key_of(key, t, e, i))(ids)  # all at once, outside of the loop
 
     def client(slot, clients, memory, check):
         i = ids[slot]
         mine = i - first
-        rows = _shard(plan, data, i)
-        own = jax.tree.map(lambda a: a[i], down) if exchange.addressed else down
         held, kept = jax.tree.map(lambda a: a[mine], (clients, memory))
         return part.client_part(
-            run, exchange, rows, held, kept, own, data.shares[i], Now(t, keys[slot]), check
-        )
+            run, exchange, plan.form.view(data, i), held, kept, part.known(exchange, told, i),
+            data.shares[i], Now(t, keys[slot]), check,
+        )  # fmt: skip
 
     sent = jax.eval_shape(client, slots[0], state.clients, state.memory[e], here > 0)[0]
     zeros = part.combined_zeros(run, exchange, sent, len(ids))
@@ -107,14 +98,14 @@ def _exchange(plan: Plan, run: Run, exchange, e: int, data: Data, state: State, 
             wires, held, kept, fine = jax.vmap(client, (0, None, None, None))(
                 slot, clients, memory, check
             )
-            wires = jax.tree.map(partial(_mask, there), wires)
+            wires = jax.tree.map(partial(mask, there), wires)
         mine = jnp.where(there, ids[slot] - first, plan.share)
-        clients, memory = _write((clients, memory), mine, (held, kept))
+        clients, memory = write((clients, memory), mine, (held, kept))
         culprit = jnp.minimum(culprit, jnp.min(jnp.where(fine | ~there, NOBODY, ids[slot])))
         if exchange.reduce == "sum":
-            combined = jax.tree.map(jnp.add, combined, run.channel.combine(wires))
+            combined = jax.tree.map(jnp.add, combined, part.combine(run, exchange, wires))
         else:
-            combined = _write(combined, jnp.where(there, slot, len(ids)), wires)
+            combined = write(combined, jnp.where(there, slot, len(ids)), wires)
         return combined, clients, memory, culprit
 
     carry = (zeros, state.clients, state.memory[e], jnp.asarray(NOBODY, jnp.int32))
@@ -122,66 +113,64 @@ def _exchange(plan: Plan, run: Run, exchange, e: int, data: Data, state: State, 
     def everyone(check):
         return lax.fori_loop(0, -(-here // plan.chunk), partial(group, check), carry)
 
-    if plan.owned or not run.channel.exact:
-        combined, clients, memory, culprit = everyone(True)
-    else:  # nobody is checked unless the sum is not finite: then all, once more
-        combined, clients, memory, culprit = _again_if_bad(everyone, carry)
+    if plan.owned or not (exchange.private or run.channel.exact):
+        return everyone(True)
+    # nobody is checked unless the sum is not finite: then all, once more
+    return again_if_bad(everyone, carry)
+
+
+def _exchange(
+    plan: Plan, run: Run, exchange, e: int, data: Data, state: State, cohort, t, key, told
+):
+    """One exchange; the new state and the first client whose reply is not finite.
+
+    What clients learn in it is added to `told`.
+    """
+    ids, present, _, _ = cohort
+    now = Now(t, part.key_of(key, t, e, SERVER))
+    if exchange.broadcast is not None:
+        down = exchange.broadcast(run.problem, state.server, now)
+        told.append(Told(down, exchange.only, exchange.addressed))
+    combined, clients, memory, culprit = _ask(
+        plan, run, exchange, e, data, state, cohort, t, key, told
+    )
     combined = _add_devices(plan, combined)
     culprit = lax.pmin(culprit, AXIS) if plan.devices > 1 else culprit
     shares = jnp.where(present, data.shares[ids], 0)
-    server, fine = part.server_part(
-        run, exchange, data.server_rows, state.server, combined, shares, present,
-        plan.population, Now(t, part.key_of(key, t, e, SERVER)),
-    )  # fmt: skip
+    if exchange.private:
+        told.append(Told(part.delivered(exchange, combined), exchange.receiver))
+        server, fine = state.server, payload.all_finite(combined)
+    else:
+        server, fine = part.server_part(
+            run, exchange, data.server_rows, state.server, combined, shares, present,
+            plan.population, now,
+        )  # fmt: skip
     culprit = jnp.where(fine, culprit, jnp.minimum(culprit, AGGREGATE))
     memories = (*state.memory[:e], memory, *state.memory[e + 1 :])
     return State(server, clients, memories, state.best), culprit
 
 
-def _again_if_bad(everyone, like):
-    """everyone(check=False), and if what it combined is not finite everyone(check=True).
-
-    One loop that is left after its first turn, so that the clients' work is compiled once.
-    """
-
-    def bad(carry):
-        turn, found = carry
-        return (turn == 0) | ((turn == 1) & ~payload.all_finite(found[0]))
-
-    def advance(carry):
-        turn, _ = carry
-        return turn + 1, everyone(turn == 1)
-
-    return lax.while_loop(bad, advance, (jnp.zeros((), jnp.int32), like))[1]
-
-
-def _write(tree: Any, at: Array, new: Any) -> Any:
-    """New entries at these places of the leading axis; a place beyond its end is left out."""
-
-    def put(a, b):
-        if len(at) == 1:  # always there: a copy in place, where a scatter would loop
-            return lax.dynamic_update_slice_in_dim(a, b, at[0], 0)
-        return a.at[at].set(b, mode="drop")
-
-    return jax.tree.map(put, tree, new)
-
-
-def _mask(there: Array, a: Array) -> Array:
-    return jnp.where(there.reshape(-1, *(1,) * (a.ndim - 1)), a, jnp.zeros((), a.dtype))
+def _cohort(plan: Plan, ids: Array, present: Array):
+    """Who takes part, and which of them at this device: their places in ids, and how many."""
+    turn = ids // plan.share if plan.owned else (jnp.cumsum(present) - 1) % plan.devices
+    here = present & (turn == _me(plan).astype(turn.dtype))
+    size = -(-len(ids) // plan.chunk) * plan.chunk
+    slots = jnp.nonzero(here, size=size, fill_value=0)[0].astype(jnp.int32)
+    return ids.astype(jnp.int32), present, slots, jnp.sum(here, dtype=jnp.int32)
 
 
 def _round(plan: Plan, run: Run, data: Data, state: State, t: Array, key: Array):
     """One round: new state, clients that took part, and who is at fault (NOBODY)."""
     draw = part.key_of(key, t, 0, part.COHORT)
     ids, present = run.participation.cohort(draw, t, plan.population)
-    turn = ids // plan.share if plan.owned else (jnp.cumsum(present) - 1) % plan.devices
-    here = present & (turn == _me(plan).astype(turn.dtype))
-    size = -(-len(ids) // plan.chunk) * plan.chunk
-    slots = jnp.nonzero(here, size=size, fill_value=0)[0].astype(jnp.int32)
-    cohort = (ids.astype(jnp.int32), present, slots, jnp.sum(here, dtype=jnp.int32))
+    everyone = _cohort(plan, ids, present)
     culprit = jnp.asarray(NOBODY, jnp.int32)
+    told: list[Told] = []
     for e, exchange in enumerate(run.method.exchanges(run.problem)):
-        state, bad = _exchange(plan, run, exchange, e, data, state, cohort, t, key)
+        cohort = everyone
+        if exchange.only is not None:
+            cohort = _cohort(plan, jnp.full(1, exchange.only, jnp.int32), jnp.ones(1, bool))
+        state, bad = _exchange(plan, run, exchange, e, data, state, cohort, t, key, told)
         culprit = jnp.minimum(culprit, bad)
     return state, jnp.sum(present, dtype=jnp.int32), culprit
 
@@ -255,11 +244,11 @@ def _begin(plan: Plan, run: Run, data: Data, key: Array) -> tuple[State, Array]:
 
     def client(mine):
         i = jnp.minimum(first + mine, plan.population - 1)  # the last device may have fewer
-        rows = _shard(plan, data, i)
+        rows = plan.form.view(data, i)
         return run.method.init_client(run.problem, rows, part.start_key(key, i))
 
     clients = lax.map(client, jnp.arange(plan.share, dtype=jnp.int32))
-    rows = _shard(plan, data, 0)
+    rows = plan.form.view(data, 0)
     one = jax.tree.map(lambda a: a[0], clients)
     memory = tuple(
         jax.tree.map(

@@ -5,7 +5,8 @@ numbers in every engine, whatever else runs.
 """
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,13 +15,13 @@ from jax import Array
 
 from fedmin import payload
 from fedmin.channel import Channel
-from fedmin.engines import wire
+from fedmin.engines import seal, wire
 from fedmin.ledger import Ledger, Line
 from fedmin.method import Aggregate, Exchange, Method, Now
 from fedmin.metrics import Metric, Rule, numbered
 from fedmin.participation import Participation
 from fedmin.problem import Problem
-from fedmin.rows import Rows, Shard
+from fedmin.rows import Columns, Rows, Shard
 
 # parties that are not clients, as numbers no client has
 SERVER, COHORT, START = (2**31 - 1 - i for i in range(3))
@@ -67,10 +68,33 @@ def start_key(key: Array, party: Array | int) -> Array:
     return jax.random.fold_in(jax.random.fold_in(key, START), party)
 
 
+class Told(NamedTuple):
+    """What clients were told in a round: every one of them, or one only."""
+
+    parts: dict[str, Any]
+    one: int | None = None
+    addressed: bool = False  # a leading client axis, of which each knows its own slice
+
+
+def known(exchange: Exchange, told: Sequence[Told], i: Any) -> dict[str, Any]:
+    """What client i knows in an exchange of what was told in this round."""
+    parts: dict[str, Any] = {}
+    for each in told:
+        # what one client knows is not there for code that all of them run
+        if each.one is None or each.one == exchange.only:
+            parts |= jax.tree.map(lambda a: a[i], each.parts) if each.addressed else each.parts
+    return parts
+
+
+def delivered(exchange: Exchange, combined: Any) -> dict[str, Any]:
+    """What clients are told by the replies of others, once these have been combined."""
+    return payload.dense_each(combined) if exchange.reduce == "gather" else combined
+
+
 def client_part(
     run: Run,
     exchange: Exchange,
-    rows: Shard,
+    rows: Shard | Columns,
     state: Any,
     memory: Any,
     down: Any,
@@ -87,6 +111,8 @@ def client_part(
         fine = payload.all_finite(up) if check else jnp.array(True)
     else:
         fine = jax.lax.cond(check, payload.all_finite, lambda _: jnp.array(True), up)
+    if exchange.private:  # a channel is the road to the server
+        return up, state, memory, fine
     if exchange.reduce == "sum":
         up = payload.scaled(up, share)
     sent, memory = run.channel.encode(up, memory, jax.random.fold_in(now.key, COHORT))
@@ -119,9 +145,15 @@ def server_part(
     fine = payload.all_finite((learnt.total, learnt.replies))
 
     def step(server):
+        assert exchange.server is not None
         return exchange.server(run.problem, server_rows, server, learnt, now)
 
     return jax.lax.cond(fine & (count > 0), step, lambda server: server, server), fine
+
+
+def combine(run: Run, exchange: Exchange, wires: Any) -> Any:
+    """The sum of replies along a leading client axis, by the channel or among clients."""
+    return payload.total(wires) if exchange.private else run.channel.combine(wires)
 
 
 def combined_zeros(run: Run, exchange: Exchange, sent: Any, cohort: int) -> Any:
@@ -129,39 +161,70 @@ def combined_zeros(run: Run, exchange: Exchange, sent: Any, cohort: int) -> Any:
     if exchange.reduce == "gather":
         return jax.tree.map(lambda a: jnp.zeros((cohort, *a.shape), a.dtype), sent)
     one = jax.tree.map(lambda a: jax.ShapeDtypeStruct((1, *a.shape), a.dtype), sent)
-    like = jax.eval_shape(run.channel.combine, one)
+    like = jax.eval_shape(lambda wires: combine(run, exchange, wires), one)
     return jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), like)
 
 
 class Shapes(eqx.Module):
     """The shapes of an exchange's messages."""
 
-    down: Any  # what one client receives
+    down: Any  # what one client receives from the server, None if nothing
     up: Any  # what the method's client returns
     sent: Any  # what goes on the wire
     memory: Any  # one client's channel memory
 
 
-def shapes(run: Run, rows: Shard, server: Any, client: Any, population: int) -> tuple[Shapes, ...]:
+def shapes(
+    run: Run, rows: Shard | Columns, server: Any, client: Any, population: int
+) -> tuple[Shapes, ...]:
     """The shapes of all messages of a round, found without computing anything."""
     now = Now(jnp.zeros((), jnp.int32), jax.random.key(0))
-    found = []
+    found: list[Shapes] = []
+    told: list[Told] = []
     for exchange in run.method.exchanges(run.problem):
-        down = jax.eval_shape(exchange.broadcast, run.problem, server, now)
-        if exchange.addressed:
-            for leaf in jax.tree.leaves(down):
-                if leaf.shape[:1] != (population,):
-                    raise ValueError(
-                        f"{type(run.method).__name__} addresses its broadcast to each client: "
-                        f"every part needs {population} slices, got shape {leaf.shape}"
-                    )
-            down = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), down)
-        up, after = jax.eval_shape(exchange.client, run.problem, rows, client, down, now)
+        _check_parties(run.method, exchange, population)
+        down = _down_shape(run, exchange, server, population, now)
+        if down is not None:
+            told.append(Told(down, exchange.only))
+        heard = known(exchange, told, 0)
+        up, after = jax.eval_shape(exchange.client, run.problem, rows, client, heard, now)
         same_form(run.method, client, after)
+        if exchange.private:
+            found.append(Shapes(down, up, up, ()))
+            cohort = population if exchange.only is None else 1
+            zeros = jax.eval_shape(lambda: combined_zeros(run, exchange, up, cohort))
+            parts = jax.eval_shape(lambda: delivered(exchange, zeros))
+            told.append(Told(parts, exchange.receiver))
+            continue
         memory = jax.eval_shape(run.channel.init, up)
         sent, _ = jax.eval_shape(run.channel.encode, up, memory, now.key)
         found.append(Shapes(down, up, sent, memory))
     return tuple(found)
+
+
+def _down_shape(run: Run, exchange: Exchange, server: Any, population: int, now: Now) -> Any:
+    """The shape of what one client receives from the server, None if nothing."""
+    if exchange.broadcast is None:
+        return None
+    down = jax.eval_shape(exchange.broadcast, run.problem, server, now)
+    if not exchange.addressed:
+        return down
+    for leaf in jax.tree.leaves(down):
+        if leaf.shape[:1] != (population,):
+            raise ValueError(
+                f"{type(run.method).__name__} addresses its broadcast to each client: "
+                f"every part needs {population} slices, got shape {leaf.shape}"
+            )
+    return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), down)
+
+
+def _check_parties(method: Method, exchange: Exchange, population: int) -> None:
+    """Refuse an exchange with a client that does not exist."""
+    for one in (exchange.only, exchange.receiver):
+        if one is not None and not 0 <= one < population:
+            raise ValueError(
+                f"{type(method).__name__} speaks to client {one}; there are 0..{population - 1}"
+            )
 
 
 def same_form(method: Method, before: Any, after: Any) -> None:
@@ -177,13 +240,25 @@ def same_form(method: Method, before: Any, after: Any) -> None:
         )
 
 
-def ledger_of(messages: tuple[Shapes, ...]) -> Ledger:
+def ledger_of(run: Run, messages: tuple[Shapes, ...], population: int) -> Ledger:
     """An empty ledger that knows what each message weighs."""
     lines = []
-    for e, message in enumerate(messages):
-        lines.append(Line(e, "down", wire.sizes(message.down)))
-        lines.append(Line(e, "up", wire.sizes(message.sent)))
-    return Ledger(lines)
+    exchanges = run.method.exchanges(run.problem)
+    for e, (exchange, message) in enumerate(zip(exchanges, messages, strict=True)):
+        each = "client" if exchange.only is None else "one"
+        if message.down is not None:
+            lines.append(Line(e, "down", wire.sizes(message.down), each))
+        if exchange.private:  # up to the server, and down from it
+            ends = exchange.only is None and exchange.to == "clients"
+            parts, each = wire.sealed_sizes(message.sent), "pair" if ends else "other"
+            lines += [Line(e, way, parts, each, sealed=True) for way in ("up", "down")]
+        else:
+            lines.append(Line(e, "up", wire.sizes(message.sent), each))
+    if not any(line.sealed for line in lines) or population == 1:
+        return Ledger(lines)
+    up, down = (wire.sizes(keys) for keys in seal.key_messages(population))
+    ways = (("up", up), ("down", down))
+    return Ledger(lines, [], [(Line(wire.SETUP, *way), population) for way in ways])
 
 
 def columns(run: Run, train: Rows, test: Rows | None) -> tuple[str, ...]:

@@ -12,14 +12,13 @@ import numpy as np
 from fedmin import checks
 from fedmin.engines import rounds as part
 from fedmin.engines.history import History, fault_reason, result_of
-from fedmin.engines.layout import Data, lay_out
+from fedmin.engines.layout import Data, Form, bare, lay_out
 from fedmin.engines.program import SEGMENT, Log, Plan, programs
 from fedmin.engines.progress import Interrupt, Progress
 from fedmin.engines.rounds import NOBODY, Run, Shapes
 from fedmin.federation import Federation
 from fedmin.ledger import Ledger
 from fedmin.result import Result
-from fedmin.rows import Shard
 
 
 @dataclass(frozen=True)
@@ -103,17 +102,13 @@ class Simulator:
             run.stop.check(columns)
         messages, client = messages_of(run, federation)
         owned = bool(jax.tree.leaves((client, [message.memory for message in messages])))
-        plan = Plan(
-            devices, chunk, population, federation.capacity, federation.even, columns, owned, lanes
-        )
-        return plan, lay_out(federation, devices), part.ledger_of(messages)
+        plan = Plan(devices, chunk, population, Form.of(federation), columns, owned, lanes)
+        return plan, lay_out(federation, devices), part.ledger_of(run, messages, population)
 
 
 def messages_of(run: Run, federation: Federation) -> tuple[tuple[Shapes, ...], Any]:
     """The shapes of all messages of a round, and of a client's state."""
-    like = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, federation.pool))
-    number: Any = jax.ShapeDtypeStruct((), jnp.int32)
-    rows = Shard(like, number, number, federation.capacity, federation.even)
+    rows = jax.eval_shape(lambda: Form.of(federation).view(bare(federation), 0))
     key = jax.random.key(0)
     server = jax.eval_shape(run.method.init_server, run.problem, key)
     client = jax.eval_shape(run.method.init_client, run.problem, rows, key)

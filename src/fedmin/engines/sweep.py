@@ -77,7 +77,10 @@ def run_lanes(
     state, _ = segment(batch, data, state, keys, *_numbers(0, 0, every, rounds))
     jax.block_until_ready(state)
     compile_seconds = time.perf_counter() - clock
-    books = [(History(plan.columns, values), Ledger(ledger.lines)) for values in start]
+    books = [
+        (History(plan.columns, values), Ledger(ledger.lines, setup=ledger.setup))
+        for values in start
+    ]
     ends: list[tuple[int, str, str]] = [(0, "done", "")] * len(lanes)
     done, spent = 0, 0.0
     while done < rounds:

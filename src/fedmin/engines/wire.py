@@ -4,6 +4,9 @@
     a leaf:  type 1 | axes 1 | 4 an axis
     then the numbers of all leaves, little-endian, in the order of the message's tree
 
+A message from client to client is such a message, sealed (engines/seal.py: 16 bytes more), as one
+array of bytes in another, which names its receiver on the way up and its sender on the way down.
+
 The form of a message is known to both ends from the method and the problem, so only numbers travel,
 and what arrives is compared with what was expected. No pickle.
 """
@@ -19,6 +22,8 @@ MAGIC = b"FMIN"
 VERSION = 1
 HEADER = struct.Struct("<4sBBHIiHI")
 KINDS = ("down", "up")
+SETUP = 2**16 - 1  # the number of the exchange of keys, before any round
+SEAL = 16  # what the seal adds to a message
 TYPES = tuple(
     np.dtype(t).newbyteorder("<")
     for t in ("f4", "f8", "f2", "i4", "i8", "i2", "i1", "u4", "u8", "u2", "u1", "?")
@@ -103,6 +108,19 @@ def sizes(message: Any) -> dict[str, int]:
             for leaf in leaves
         )
     return found
+
+
+def sealed_like(message: Any) -> dict[str, Any]:
+    """The form of what carries a sealed message: its bytes, and who it is for or from."""
+    count = sum(sizes(message).values()) + SEAL
+    return {"peer": np.zeros((), np.int32), "sealed": np.zeros(count, np.uint8)}
+
+
+def sealed_sizes(message: Any) -> dict[str, int]:
+    """Bytes by part of a message that travels sealed; headers are those within and around it."""
+    inside, around = sizes(message), sizes(sealed_like(message))
+    header = inside["header"] + around["header"] + around["peer"]
+    return {**inside, "header": header, "seal": SEAL}
 
 
 def _code(dtype: np.dtype) -> int:

@@ -5,6 +5,7 @@ from fedmin.methods.fedopt import Adagrad, Adam, FedOpt, Yogi
 from fedmin.methods.fedprox import FedProx
 from fedmin.methods.fedsgd import FedSGD
 from fedmin.methods.scaffold import Scaffold
+from fedmin.methods.splitsgd import SplitSGD
 from fedmin.methods.ssca import SSCA, Penalty, Tuned
 
 METHODS = {
@@ -14,6 +15,7 @@ METHODS = {
     "scaffold": Scaffold,
     "fedopt": FedOpt,
     "ssca": SSCA,
+    "splitsgd": SplitSGD,
 }
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "FedSGD",
     "Penalty",
     "Scaffold",
+    "SplitSGD",
     "Tuned",
     "Yogi",
 ]

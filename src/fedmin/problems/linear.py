@@ -17,6 +17,7 @@ from fedmin import checks
 from fedmin.matrix import SparseRows
 from fedmin.problem import Problem
 from fedmin.rows import Rows
+from fedmin.split import FirstLayer
 
 
 def check_features(problem: Any, features: int) -> None:
@@ -106,8 +107,10 @@ class Classifier(Problem):
         check_labels(self, y, self.classes)
 
 
-class Linear(Problem):
+class Linear(FirstLayer):
     """A loss of z.x and the target; what least squares and logistic regression share."""
+
+    embedding = 1  # on columns a client sends its part of z.x
 
     features: int = eqx.field(static=True)
     l2: float | None = None
@@ -130,6 +133,10 @@ class Linear(Problem):
 
     def losses(self, x, rows):
         return self.loss(self.predict(x, rows), rows.y.astype(x.dtype))[:, None]
+
+    def head(self, params, h, rows):
+        prediction = h[:, 0] + params[0] if self.bias else h[:, 0]
+        return self.loss(prediction, rows.y.astype(h.dtype))[:, None]
 
     def regularizer(self, x):
         return ridge(self.l2, x[: self.features])
@@ -191,7 +198,7 @@ class Logistic(Linear):
         check_labels(self, y, 2)
 
 
-class Softmax(Classifier):
+class Softmax(FirstLayer, Classifier):
     """mean cross-entropy of softmax(W z)  +  l2/2 |W|^2, labels 0..classes-1.
 
     >>> import fedmin
@@ -217,6 +224,14 @@ class Softmax(Classifier):
         weights = x[: self.classes * self.features].reshape(self.classes, self.features)
         logits = rows.x @ weights.T
         return logits + x[self.classes * self.features :] if self.bias else logits
+
+    @property
+    def embedding(self) -> int:
+        """On columns a client sends its part of the logits."""
+        return self.classes
+
+    def head(self, params, h, rows):
+        return cross_entropy(h + params if self.bias else h, rows.y)[:, None]
 
     def regularizer(self, x):
         return ridge(self.l2, x[: self.classes * self.features])

@@ -19,8 +19,15 @@ from jax import Array
 from fedmin import checks
 from fedmin.matrix import Dense
 from fedmin.problem import Problem
-from fedmin.problems.linear import Classifier, check_ridge, ridge, ridge_curvature
+from fedmin.problems.linear import (
+    Classifier,
+    check_ridge,
+    cross_entropy,
+    ridge,
+    ridge_curvature,
+)
 from fedmin.rows import Rows
+from fedmin.split import FirstLayer
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -33,6 +40,13 @@ def draw(key: Array, shapes: Shapes) -> Array:
         for k, s in zip(keys, shapes, strict=True)
     ]
     return jnp.concatenate(parts)
+
+
+def cut(x: Array, shapes: Shapes) -> list[Array]:
+    """x as tensors of these shapes, one after the other."""
+    # one split, not a slice each: its derivative is one concatenation
+    parts = jax.lax.split(x, [math.prod(shape) for shape in shapes])
+    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def layer_shapes(pairs: Sequence[tuple[int, int]], bias: bool) -> Shapes:
@@ -95,9 +109,7 @@ class Network(Classifier):
         return draw(key, self.shapes)
 
     def tensors(self, x):
-        # one split, not a slice each: its derivative is one concatenation
-        parts = jax.lax.split(x, [math.prod(shape) for shape in self.shapes])
-        return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
+        return cut(x, self.shapes)
 
     def regularizer(self: Any, x):  # subclasses have `l2`
         return ridge(self.l2, x)
@@ -106,7 +118,7 @@ class Network(Classifier):
         return ridge_curvature(self.l2)
 
 
-class MLP(Network):
+class MLP(FirstLayer, Network):
     """A fully connected classifier with cross-entropy and l2/2 |x|^2.
 
     The default is the network of the SSCA papers: one hidden layer, swish, no biases.
@@ -139,7 +151,21 @@ class MLP(Network):
     def predict(self, x: Array, rows: Rows) -> Array:
         """f[n, classes]: logits."""
         weights = self.tensors(x)
-        h = rows.x @ weights.pop(0).T  # the first product works on sparse rows too
+        # the first product works on sparse rows too
+        return self._after(rows.x @ weights.pop(0).T, weights)
+
+    @property
+    def embedding(self) -> int:
+        """On columns a client sends its part of the first layer."""
+        return self.shapes[0][0]
+
+    def head(self, params, h, rows):
+        # a network without hidden layers or biases has no numbers left for its head
+        weights = cut(params, self.shapes[1:]) if self.shapes[1:] else []
+        return cross_entropy(self._after(h, weights), rows.y)[:, None]
+
+    def _after(self, h: Array, weights: list[Array]) -> Array:
+        """Logits from the first product."""
         h = h + weights.pop(0) if self.bias else h
         while weights:
             h = affine(self.activation(h), weights, self.bias)

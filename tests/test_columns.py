@@ -1,0 +1,570 @@
+"""Data split by columns: whoever holds what, it is the same as one client that holds everything."""
+
+from functools import cache
+from itertools import pairwise
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import fedmin
+from agreement import ONE_BY_ONE, assert_same
+from fedmin import Columns, Exchange, Federation, Full, SplitSGD, WithoutReplacement
+from fedmin.engines import rounds as part
+from fedmin.engines import seal, wire
+from fedmin.engines.layout import alone
+from fedmin.engines.loopback import _Session
+from fedmin.engines.program import programs
+from fedmin.local import columns
+from fedmin.methods import METHODS
+from fedmin.minimize import _holders, assemble
+from fedmin.split import FirstLayer
+
+K, N, CLASSES = 7, 12, 3
+ORDER = [3, 0, 5, 1, 6, 2, 4]
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((N, K)) * (RNG.random((N, K)) < 0.6)
+LABELS = RNG.integers(0, CLASSES, N)
+FLAGS = RNG.integers(0, 2, N)
+SPLITS = {1: (7,), 2: (2, 5), 3: (3, 1, 3), 7: (1,) * 7}
+
+
+def cut(sizes, order=ORDER) -> list[list[int]]:
+    edges = np.cumsum([0, *sizes])
+    return [order[a:b] for a, b in pairwise(edges)]
+
+
+def split(sizes, y=LABELS, x=X, **options) -> Federation:
+    return Federation.from_columns(x, y, cut(sizes), names=list("abcdefg")[: len(sizes)], **options)
+
+
+class Product(FirstLayer):
+    """A head that needs each embedding: squares of w_0 . prod_i (1 + W_i z_i) - y."""
+
+    features: int = eqx.field(static=True)
+    holders: fedmin.Holders
+    additive = False
+    embedding = 2
+
+    def init(self, key):
+        return 0.3 * jax.random.normal(key, (2 * self.features + 2,))
+
+    def head(self, params, h, rows):
+        return 0.5 * (jnp.prod(1 + h, axis=0) @ params - rows.y.astype(h.dtype))[:, None] ** 2
+
+    def losses(self, x, rows):
+        return self.composed(x, rows, self.holders)
+
+
+class Bounded(fedmin.Logistic):
+    """Two constraints beside the objective."""
+
+    num_constraints = 2
+
+    def losses(self, x, rows):
+        return self._three(super().losses(x, rows))
+
+    def head(self, params, h, rows):
+        return self._three(super().head(params, h, rows))
+
+    def _three(self, loss):
+        return jnp.concatenate([loss, loss**2 - 0.3, jnp.sin(loss)], axis=1)
+
+
+def problems(federation: Federation) -> dict[str, tuple]:
+    return {
+        "swish": (fedmin.MLP(K, CLASSES, hidden=(4,), l2=0.1), LABELS),
+        "deep": (fedmin.MLP(K, CLASSES, hidden=(4, 5), bias=True), LABELS),
+        "flat": (fedmin.MLP(K, CLASSES, hidden=()), LABELS),
+        "logistic": (fedmin.Logistic(K, bias=True, l2=0.2), FLAGS),
+        "softmax": (fedmin.Softmax(K, CLASSES, bias=True, l2=0.1), LABELS),
+        "plain": (fedmin.LeastSquares(K), LABELS),
+        "bounded": (Bounded(K), FLAGS),
+        "product": (Product(K, _holders(federation)), FLAGS),
+    }
+
+
+@cache
+def run(name="swish", sizes=(3, 1, 3), labels="everyone", sparse=False, **options) -> fedmin.Result:
+    x = scipy.sparse.csr_matrix(X) if sparse else X
+    problem, y = problems(split(sizes))[name]
+    federation = split(sizes, y, x, labels=labels)
+    settings = {"rounds": 3, "engine": ONE_BY_ONE, "progress": False} | options
+    method = settings.pop("method", SplitSGD(0.4, WithoutReplacement(5)))
+    return fedmin.minimize(problem, federation, method, **settings)
+
+
+def start(problem, seed=0) -> np.ndarray:
+    key = part.start_key(jax.random.key(seed), part.SERVER)
+    return np.asarray(problem.init(key))
+
+
+# ---------------------------------------------------------------- views
+
+
+@settings(max_examples=6)
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+@example([1, 4, 2])
+def test_a_client_sees_its_own_columns(sizes):
+    features, width = sum(sizes), max(sizes)
+    x = np.random.default_rng(features).standard_normal((6, features))
+    x[x < 0] = 0
+    y = np.arange(1, 7)
+    first = np.concatenate([[0], np.cumsum(sizes)])
+    rows = [3, 0, 3, 5]
+    for given_x in (x, scipy.sparse.csr_matrix(x)):
+        pool = jax.tree.map(jnp.asarray, fedmin.rows(given_x, y))
+        for i, count in enumerate(sizes):
+            labeled = i % 2 == 0
+            view = Columns(
+                pool, jnp.int32(first[i]), jnp.int32(count), jnp.int32(i), jnp.array(labeled), width
+            )
+            expected = np.zeros((6, width))
+            expected[:, :count] = x[:, first[i] : first[i + 1]]
+            taken, block = view.take(jnp.array(rows)), view.block(jnp.int32(1), 4)
+            identity = jnp.eye(width)
+            np.testing.assert_array_equal(taken.x @ identity, expected[rows])
+            np.testing.assert_array_equal(view.all().x @ identity, expected)
+            np.testing.assert_array_equal(taken.y, y[rows] if labeled else 0 * y[rows])
+            kept = block.weight > 0
+            np.testing.assert_array_equal((block.x @ identity)[kept], expected[4:])
+            assert type(taken.x) is type(pool.x)
+            assert taken.x.shape == (len(rows), width)
+
+
+@pytest.mark.parametrize("labels", ["everyone", "server", "b"])
+def test_labels_are_only_where_they_belong(labels):
+    federation = split((3, 1, 3), labels=labels)
+    knows = {"everyone": [True] * 3, "server": [False] * 3, "b": [False, True, False]}[labels]
+    assert federation.knows_labels.tolist() == knows
+    for i, known in enumerate(knows):
+        for y in (federation.client(i).y, alone(federation, i).pool.y):  # the latter: Loopback's
+            assert np.array_equal(y, federation.pool.y) == known
+            assert known or not np.any(y)
+    assert (federation.server_rows is not None) == (labels == "server")
+    if labels == "server":
+        assert federation.server_rows.x.shape == (N, 0)
+        np.testing.assert_array_equal(federation.server_rows.y, federation.pool.y)
+
+
+def test_a_client_apart_holds_its_columns_only():
+    """What a loopback client has in memory, dense and sparse."""
+    for x in (X, scipy.sparse.csr_matrix(X)):
+        federation = split((3, 1, 3), x=x)
+        whole = np.asarray(federation.pool.x @ jnp.eye(K))
+        for i, (a, b) in enumerate([(0, 3), (3, 4), (4, 7)]):
+            view = alone(federation, i)
+            np.testing.assert_array_equal((view.pool.x @ jnp.eye(3))[:, : b - a], whole[:, a:b])
+            assert not np.any((view.pool.x @ jnp.eye(3))[:, b - a :])
+            mine = federation.client(i).x
+            np.testing.assert_array_equal(mine @ jnp.eye(b - a), whole[:, a:b])
+
+
+# ---------------------------------------------------------------- problems
+
+
+@pytest.mark.parametrize("sizes", [(7,), (3, 1, 3), (5, 2)], ids=str)
+@pytest.mark.parametrize("name", problems(split((7,))))
+def test_losses_are_head_of_embeddings(name, sizes):
+    federation = split(sizes)
+    problem, y = problems(federation)[name]
+    held = _holders(federation)
+    x = jnp.asarray(RNG.standard_normal(problem.size()))
+    head, blocks = problem.cut(x, held.starts, held.sizes, held.width)
+    assert head.shape == (problem.head_size,)
+    assert blocks.shape[0] == len(sizes)
+    np.testing.assert_array_equal(problem.join(head, blocks, held.starts, held.sizes), x)
+    for given_x in (X, scipy.sparse.csr_matrix(X)):
+        rows = fedmin.rows(given_x, y)
+        composed = problem.composed(x, rows, held)
+        np.testing.assert_allclose(composed, problem.losses(x, rows), rtol=1e-12)
+        assert composed.shape == (N, 1 + problem.num_constraints)
+
+
+# ---------------------------------------------------------------- the same as one client
+
+
+@pytest.mark.parametrize("clients", [2, 3, 7])
+@pytest.mark.parametrize("name", ["swish", "logistic", "softmax"])
+def test_any_split_is_one_client(name, clients):
+    whole, parted = run(name, SPLITS[1]), run(name, SPLITS[clients])
+    assert whole.final("objective") < whole.history["objective"][0]
+    np.testing.assert_allclose(parted.solution, whole.solution, rtol=1e-11, atol=1e-13)
+    np.testing.assert_allclose(parted.history["objective"], whole.history["objective"], rtol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["swish", "product"])
+@pytest.mark.parametrize("labels", ["everyone", "server", "b"])
+def test_engines_agree_and_labels_change_nothing(name, labels):
+    simulated = run(name, labels=labels)
+    assert_same(simulated, run(name, labels=labels, engine=fedmin.Loopback()))
+    kinds = run(name, labels=labels, engine=fedmin.Loopback()).ledger.by_kind()
+    assert simulated.ledger.by_kind() == kinds
+    np.testing.assert_allclose(simulated.solution, run(name).solution, rtol=1e-11)
+    sealed = {kind for kind in kinds if "seal" in kind}
+    assert sealed == (set() if labels == "server" else {"up seal", "down seal"})
+
+
+@pytest.mark.parametrize("engine", [ONE_BY_ONE, fedmin.Loopback()], ids=str)
+@pytest.mark.parametrize("name", ["swish", "logistic"])
+def test_dense_is_sparse(name, engine):
+    np.testing.assert_allclose(
+        run(name, sparse=True, engine=engine).solution, run(name).solution, rtol=1e-11
+    )
+
+
+@pytest.mark.parametrize(("chunk", "devices"), [(1, 3), (2, 2), (3, 1)])
+def test_any_chunk_and_devices(chunk, devices):
+    for labels in ("everyone", "b"):
+        spread = run(labels=labels, engine=fedmin.Simulator(chunk, devices))
+        assert_same(run(labels=labels), spread)
+
+
+@pytest.mark.parametrize(
+    "batches", [Full(), fedmin.Blocks(5), fedmin.Shuffled(5), fedmin.WithReplacement(4)], ids=str
+)
+def test_any_batches(batches):
+    method = SplitSGD(0.4, batches)
+    whole = run("logistic", SPLITS[1], method=method)
+    np.testing.assert_allclose(
+        run("logistic", labels="server", method=method).solution, whole.solution, rtol=1e-11
+    )
+
+
+def test_sweep_is_single_runs():
+    found = fedmin.sweep(
+        fedmin.Softmax(K, CLASSES, bias=True, l2=0.1), split((3, 1, 3)),
+        SplitSGD(0.4, WithoutReplacement(5)), rounds=3, over={"step": [0.1, 0.4]}, seeds=(0, 1),
+        engine=ONE_BY_ONE,
+    )  # fmt: skip
+    assert_same(found[2], run("softmax"))
+    assert isinstance(found[0].problem, fedmin.Softmax)
+
+
+def test_a_new_step_or_split_of_the_same_form_compiles_nothing():
+    problem, method = fedmin.MLP(K, CLASSES, hidden=(4,), l2=0.1), SplitSGD(0.4, Full())
+    options = (fedmin.Everyone(), fedmin.Plain(), None, None)
+    federation = split((3, 1, 3))
+    plan = ONE_BY_ONE.prepare(assemble(problem, federation, method, *options), federation)[0]
+    fedmin.minimize(problem, federation, method, rounds=2, engine=ONE_BY_ONE)
+    before = [program._cache_size() for program in programs(plan)]
+    for other, step in ((federation, 0.1), (split((1, 3, 3)), 0.4)):
+        fedmin.minimize(problem, other, SplitSGD(step, Full()), rounds=2, engine=ONE_BY_ONE)
+    assert [program._cache_size() for program in programs(plan)] == before
+
+
+def test_reaches_the_minimizer():
+    federation = split((3, 1, 3), FLAGS.astype(float))
+    z, y = np.asarray(federation.pool.x.values), np.asarray(federation.pool.y)
+    best = np.linalg.solve(z.T @ z / N + 0.1 * np.eye(K), z.T @ y / N)
+    result = fedmin.minimize(
+        fedmin.LeastSquares(K, l2=0.1), federation, SplitSGD(0.5), rounds=600, every=600
+    )
+    np.testing.assert_allclose(result.solution, best, rtol=1e-8)
+
+
+# ---------------------------------------------------------------- against formulas
+
+
+class Looks(SplitSGD):
+    """Remembers the last estimate and does not move."""
+
+    def init_server(self, problem, key):
+        x, M = problem.init(key), problem.num_constraints
+        look = columns.Estimate(jnp.zeros(1 + M), jnp.zeros((1 + M, x.shape[0])))
+        return columns.start(problem, self.batches, (x, look))
+
+    def exchanges(self, problem):
+        return columns.exchanges(
+            problem, self.batches, lambda own: own[0], lambda p, own, look, now: (own[0], look)
+        )
+
+    def solution(self, server):
+        return server.own[0]
+
+    handles = frozenset({"features", "constraints"})
+
+
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [
+        ("deep", "everyone"), ("bounded", "server"), ("bounded", "c"), ("product", "server"),
+        ("product", "c"), ("plain", "everyone"),
+    ],
+)  # fmt: skip
+def test_full_estimate_is_the_problems_gradient(name, labels):
+    federation = split((3, 1, 3))
+    problem, y = problems(federation)[name]
+    rows = jax.tree.map(jnp.asarray, split((3, 1, 3), y).pool)
+    result = run(name, labels=labels, rounds=1, method=Looks(batches=Full()))
+    x, look = result.server.own
+    totals, jacobian = problem.totals(x, rows) / N, jax.jacrev(problem.totals)(x, rows) / N
+    np.testing.assert_allclose(look.values, totals, rtol=1e-12)
+    np.testing.assert_allclose(look.gradients, jacobian, rtol=1e-10, atol=1e-14)
+    plain = problem.grad(x, rows) - jax.grad(problem.regularizer)(x)
+    np.testing.assert_allclose(look.gradients[0], plain, rtol=1e-10, atol=1e-14)
+
+
+def test_two_rounds_by_hand():
+    """SGD on the swish network over columns, the chain rule written out in NumPy."""
+    sizes, J, step, l2, B = (2, 5), 4, 0.4, 0.1, 5
+    problem = fedmin.MLP(K, CLASSES, hidden=(J,), l2=l2)
+    federation = split(sizes)
+    z, y = np.asarray(federation.pool.x.values), np.asarray(federation.pool.y)
+    own = [z[:, :2], z[:, 2:]]
+    w = start(problem)
+    W1, W2 = w[: J * K].reshape(J, K), w[J * K :].reshape(CLASSES, J)
+    blocks = [W1[:, :2], W1[:, 2:]]
+    key, batches = jax.random.key(0), WithoutReplacement(B)
+    for t in range(2):
+        server_key = part.key_of(key, jnp.int32(t), 0, part.SERVER)
+        rows = columns._Size(jnp.int32(N), N)
+        n = np.asarray(batches.draw(rows, server_key, jnp.int32(0))[0])
+        assert len(set(n)) == B
+        h = sum(x[n] @ v.T for x, v in zip(own, blocks, strict=True))
+        s = 1 / (1 + np.exp(-h))
+        S, dS = h * s, s + h * s * (1 - s)
+        e = np.exp(S @ W2.T)
+        dz = (e / e.sum(axis=1, keepdims=True) - np.eye(CLASSES)[y[n]]) / B
+        dh = (dz @ W2) * dS
+        W2 = W2 - step * (dz.T @ S + l2 * W2)
+        blocks = [v - step * (dh.T @ x[n] + l2 * v) for x, v in zip(own, blocks, strict=True)]
+    expected = np.concatenate([np.hstack(blocks).ravel(), W2.ravel()])
+    result = fedmin.minimize(problem, federation, SplitSGD(step, batches), rounds=2)
+    np.testing.assert_allclose(result.solution, expected, rtol=1e-11)
+
+
+# ---------------------------------------------------------------- bytes
+
+
+def test_bytes_by_hand():
+    """Three clients, five of the rows, four hidden units, eight bytes a number."""
+    ledger = run().ledger
+    h, rounds, widest = 5 * 4 * 8, 3, 3
+    kinds = ledger.by_kind()
+    for way in ("up", "down"):
+        assert kinds[f"{way} embedding"] == rounds * 3 * 2 * h  # each to two others
+        assert kinds[f"{way} seal"] == rounds * 3 * 2 * 16
+    assert kinds["down block"] == rounds * 3 * 4 * widest * 8
+    assert kinds["up gradient"] == kinds["down block"]
+    assert kinds["down head"] == rounds * 3 * 4 * CLASSES * 8
+    assert kinds["up head"] == rounds * 4 * CLASSES * 8  # by one client
+    assert kinds["up values"] == rounds * 8
+    assert kinds["down indices"] == rounds * 3 * 5 * (4 + 1)
+    assert (kinds["up key"], kinds["down key"]) == (3 * 32, 3 * 3 * 32)
+    assert ledger.bytes() == sum(kinds.values())
+    each = sum(record["bytes"] for record in ledger.per_round())
+    assert ledger.bytes() - each == 3 * (22 + 6 + 32) + 3 * (22 + 10 + 96)  # the keys, before
+
+
+@pytest.mark.parametrize("labels", ["everyone", "server", "b"])
+def test_ledger_is_what_the_server_carries(labels, monkeypatch):
+    carried = []
+    monkeypatch.setattr(_Session, "carry", lambda self, data: carried.append(data) or data)
+    result = run(labels=labels, engine=fedmin.Loopback(), seed=5)
+    assert result.ledger.bytes() == sum(map(len, carried))
+    assert result.final("bytes_up") + result.final("bytes_down") == result.ledger.bytes()
+
+
+def test_one_client_sends_nothing_to_others():
+    kinds = run("swish", SPLITS[1], engine=fedmin.Loopback()).ledger.by_kind()
+    assert kinds["up embedding"] == kinds["down seal"] == 0
+    assert "up key" not in kinds
+
+
+# ---------------------------------------------------------------- what the server sees
+
+
+def pieces(numbers: np.ndarray) -> list[bytes]:
+    """Every row of an array as bytes, in both precisions."""
+    flat = numbers.reshape(-1, numbers.shape[-1])
+    return [row.astype(kind).tobytes() for row in flat for kind in (np.float32, np.float64)]
+
+
+@pytest.mark.parametrize("labels", ["everyone", "b"])
+@pytest.mark.parametrize("name", ["swish", "product"])
+def test_the_server_sees_no_embedding(name, labels, monkeypatch):
+    carried, plain, wrap = [], [], seal.Sealer.seal
+
+    def watch(self, receiver, round, exchange, data):
+        plain.append((round, exchange, self.number, data))
+        return wrap(self, receiver, round, exchange, data)
+
+    monkeypatch.setattr(seal.Sealer, "seal", watch)
+    monkeypatch.setattr(_Session, "carry", lambda self, data: carried.append(data) or data)
+    run(name, labels=labels, engine=fedmin.Loopback(), seed=7)
+    seen = b"".join(carried)
+    width = 4 if name == "swish" else 2
+    embeddings = {
+        (t, i): np.frombuffer(data[-5 * width * 8 :]).reshape(5, width)
+        for t, e, i, data in plain if e == 0
+    }  # fmt: skip
+    senders = 3 if labels == "everyone" else 2  # the holder of the labels tells nobody
+    assert len(embeddings) == 3 * senders
+    secret = list(embeddings.values())
+    if labels == "everyone":
+        secret += [sum(embeddings[t, i] for i in range(3)) for t in range(3)]
+    for h in secret:
+        assert np.abs(h).max() > 0
+        assert not any(piece in seen for piece in pieces(h[np.any(h != 0, axis=1)]))
+    assert all(data not in seen for *_, data in plain)
+    # the search does find what is sent in the clear: the head's numbers
+    problem = problems(split((3, 1, 3)))[name][0]
+    head = start(problem, seed=7)[-problem.head_size :]
+    assert head.tobytes() in seen
+
+
+def test_embeddings_are_what_was_sealed(monkeypatch):
+    """The secret that is looked for above is the real one."""
+    plain, wrap = [], seal.Sealer.seal
+    monkeypatch.setattr(
+        seal.Sealer, "seal",
+        lambda self, r, t, e, data: plain.append((self.number, data)) or wrap(self, r, t, e, data),
+    )  # fmt: skip
+    problem, federation = fedmin.MLP(K, CLASSES, hidden=(4,), l2=0.1), split((3, 1, 3))
+    fedmin.minimize(problem, federation, SplitSGD(0.4), rounds=1, engine=fedmin.Loopback())
+    W = start(problem)[: 4 * K].reshape(4, K)
+    z = np.asarray(federation.pool.x.values)
+    for i, (a, b) in enumerate([(0, 3), (3, 4), (4, 7)]):
+        (sent, _) = [data for number, data in plain if number == i]
+        h = np.frombuffer(sent[-N * 4 * 8 :]).reshape(N, 4)
+        np.testing.assert_allclose(h, z[:, a:b] @ W[:, a:b].T, rtol=1e-12, atol=1e-15)
+
+
+def tamper(monkeypatch, change):
+    """A server that changes what is sealed, and makes a right checksum for it."""
+    encode = wire.encode
+
+    def server(envelope, message):
+        if isinstance(message, dict) and "sealed" in message and envelope.kind == "down":
+            sealed = np.array(message["sealed"])
+            message = {**message, "sealed": change(envelope, int(message["peer"]), sealed)}
+        return encode(envelope, message)
+
+    monkeypatch.setattr(wire, "encode", server)
+
+
+@pytest.mark.parametrize("place", [0, 40, -1])
+def test_a_flipped_bit_is_refused(place, monkeypatch):
+    def flip(envelope, sender, sealed):
+        if (envelope.round, sender, envelope.party) == (1, 0, 2):
+            sealed[place] ^= 1
+        return sealed
+
+    tamper(monkeypatch, flip)
+    expected = "client c, round 1, exchange 0: message from client a: its seal is broken"
+    with pytest.raises(fedmin.ClientError, match=expected):
+        run(engine=fedmin.Loopback(), seed=50 + place)
+
+
+def test_an_old_message_is_refused(monkeypatch):
+    first = {}
+
+    def replay(envelope, sender, sealed):
+        return first.setdefault((sender, envelope.party), sealed)
+
+    tamper(monkeypatch, replay)
+    with pytest.raises(
+        fedmin.ClientError, match=r"client a, round 1.*client b: its seal is broken"
+    ):
+        run(engine=fedmin.Loopback(), seed=11)
+
+
+def test_damage_on_the_road_names_both_ends(monkeypatch):
+    def damage(self, data):
+        return (
+            data[:-1] + bytes([data[-1] ^ 1]) if len(data) == self.weight[0, "up", True] else data
+        )
+
+    monkeypatch.setattr(_Session, "carry", damage)
+    with pytest.raises(fedmin.ClientError, match=r"round 0.*from client b: a message was damaged"):
+        run(engine=fedmin.Loopback(), seed=12)
+
+
+def test_nonces_never_repeat():
+    numbers = [0, 1, 2**16 - 1]
+    made = [
+        seal.nonce(t, e, s, r) for t in (*numbers, 2**32 - 1) for e in numbers
+        for s in (*numbers, 2**24 - 1) for r in (*numbers, 2**24 - 1)
+    ]  # fmt: skip
+    assert len(set(made)) == len(made)
+    assert {len(one) for one in made} == {12}
+
+
+# ---------------------------------------------------------------- bad input
+
+
+class Wrong(SplitSGD):
+    """Asks a client that is not there."""
+
+    def exchanges(self, problem):
+        return (Exchange(None, None, lambda *a: a[2], only=9),)
+
+
+TO_SERVER = {"broadcast": None, "client": None}
+BAD = [
+    (lambda: split((3, 4), labels="z"), "unknown holder of the labels 'z'"),
+    (lambda: split((3, 4), labels=None), "unknown holder of the labels None"),
+    (lambda: split((3, 4), y=LABELS[:-1]), r"x has 12 rows, y has \(11,\)"),
+    (lambda: split((3, 4), y=None), "y must have one entry a row"),
+    (
+        lambda: Federation.from_columns(
+            X, LABELS, cut((3, 4)), names=["server", "b"], labels="server"
+        ),
+        "also a client's name",
+    ),
+    (
+        lambda: Federation.from_columns(X, LABELS, cut((3, 4)), names=["b", "b"], labels="b"),
+        "need different names",
+    ),
+    (lambda: Exchange(**TO_SERVER), "an exchange to the server needs a server function"),
+    (lambda: Exchange(**TO_SERVER, server=print, to="clients"), "one to clients has none"),
+    (
+        lambda: fedmin.data.partition(
+            fedmin.data.load("wine"), fedmin.data.IID(2), labels="server"
+        ),
+        "with rows split every client has its rows' labels",
+    ),
+    (lambda: try_out(fedmin.CNN((7, 1, 1), 3, channels=(), hidden=())), "cannot be cut by columns"),
+    (lambda: try_out(participation=fedmin.Uniform(2)), "needs every client in every round"),
+    (lambda: try_out(channel=fedmin.TopK(2)), "channel is TopK"),
+    (lambda: try_out(method=Wrong()), "speaks to client 9; there are 0..2"),
+    (lambda: try_out(method=fedmin.FedSGD()), "FedSGD works on data split by rows"),
+    (
+        lambda: fedmin.minimize(
+            fedmin.Softmax(K, 3), Federation.from_parts(X, LABELS, [range(N)]), SplitSGD(), rounds=1
+        ),
+        "SplitSGD works on data split by features",
+    ),
+    (lambda: SplitSGD(step=-1.0), "step must be more than 0"),
+    (lambda: SplitSGD(batches=5), "batches must be like"),
+]  # fmt: skip
+
+
+def try_out(problem=None, method=None, **options):
+    problem = problem or fedmin.Softmax(K, CLASSES)
+    return fedmin.minimize(problem, split((3, 1, 3)), method or SplitSGD(), rounds=1, **options)
+
+
+@pytest.mark.parametrize(("call", "message"), BAD, ids=lambda b: b if isinstance(b, str) else "")
+def test_bad_input_is_named(call, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        call()
+
+
+def test_divergence_is_the_same_result():
+    ends = []
+    for engine in (ONE_BY_ONE, fedmin.Loopback()):
+        with pytest.warns(RuntimeWarning, match="stopped at round"):
+            ends.append(run("plain", method=SplitSGD(1e200), rounds=9, engine=engine))
+    assert ends[0].status == "diverged"
+    assert_same(*ends)
+
+
+def test_every_method_on_columns_is_here():
+    assert [m for m in METHODS.values() if "features" in m.handles] == [SplitSGD]
