@@ -80,6 +80,9 @@ class SplitProblem(Problem):
         h = jax.vmap(own)(blocks, starts, sizes)
         return self.head(head, jnp.sum(h, axis=0) if self.additive else h, rows)
 
+    def check_split(self) -> None:
+        """Refuse what cannot be computed where no client has a whole row."""
+
     @property
     def head_size(self) -> int:
         """How many numbers of x belong to the head."""
@@ -174,5 +177,17 @@ class OnColumns(Problem):
     def scores(self, x, rows):
         return self.whole.scores(x, rows)
 
+    @property
+    def tolerance(self):
+        return self.whole.tolerance
+
+    @property
+    def bare(self):
+        return self.whole.bare
+
+    def curvature(self):
+        return self.whole.curvature()
+
     def check(self, features, classes, y):
         self.whole.check(features, classes, y)
+        self.whole.check_split()

@@ -31,7 +31,10 @@ from fedmin.split import OnColumns
 
 
 class Estimate(eqx.Module):
-    """Batch means, of the losses and of their gradients; the regularizer is not in them."""
+    """Batch means, of the losses and of their gradients; the regularizer is not in them.
+
+    Nor is the objective, where it has no data in it (`Problem.bare`).
+    """
 
     values: Array  # f[1 + M]
     gradients: Array  # f[1 + M, d]
@@ -54,7 +57,7 @@ class Server(NamedTuple):
 
 def start(problem: OnColumns, batches: Batches, own: Any) -> Server:
     """The state before round 0, around the method's own."""
-    key, M = jax.random.key(0), problem.num_constraints
+    key, count = jax.random.key(0), 1 + problem.num_constraints - problem.bare
 
     def embedded(key):
         head, blocks = problem.cut(problem.init(key))
@@ -63,7 +66,7 @@ def start(problem: OnColumns, batches: Batches, own: Any) -> Server:
 
     head, h = jax.eval_shape(embedded, key)
     values, by_head, by_h = (
-        jnp.zeros((1 + M, *shape), head.dtype) for shape in ((), head.shape, h.shape)
+        jnp.zeros((count, *shape), head.dtype) for shape in ((), head.shape, h.shape)
     )
     return Server(own, Held(values, by_head, by_h if problem.holders.labels == "server" else ()))
 
@@ -211,7 +214,8 @@ def _to_each(problem: OnColumns, parts: Any) -> Any:
 
 
 def _means(problem: OnColumns, head: Array, h: Array, rows: Rows) -> Array:
-    return jnp.dot(rows.weight, problem.whole.head(head, h, rows)) / jnp.sum(rows.weight)
+    losses = problem.whole.head(head, h, rows)[:, int(problem.bare) :]
+    return jnp.dot(rows.weight, losses) / jnp.sum(rows.weight)
 
 
 def _slopes(problem: OnColumns, head: Array, h: Array, rows: Rows) -> Array:

@@ -1,4 +1,4 @@
-"""SSCA: stochastic successive convex approximation, with constraints.   [ye2022sample] Alg. 1, 2
+"""SSCA: stochastic successive convex approximation, with constraints.   [ye2022sample] Alg. 1-4
 
 client i    a batch of its rows;  means of f_m(w), grad f_m(w) over it,  m = 0..M
 server      running surrogates   G_m <- (1 - rho) G_m + rho grad f_m,  A_m likewise of f_m - grad.w,
@@ -7,6 +7,7 @@ server      running surrogates   G_m <- (1 - rho) G_m + rho grad f_m,  A_m likew
             wbar = argmin  Fbar_0(u) + r(u) + c sum s_m   s.t.  Fbar_m(u) <= s_m,  s >= 0
             w <- (1 - gamma) w + gamma wbar
 bytes       down d, up (1 + M) d + M  (an objective without data: M d + M)
+on columns  the same estimates by the trips of local/columns.py; the server's part is the same
 
 G and W apart are the paper's fhat = G - 2 tau W; apart, tau may differ from round to round. Means
 over clients have weights p_i = N_i/N, so that they are unbiased whatever the sizes. r(u) is
@@ -29,8 +30,9 @@ from jax import Array
 from fedmin import checks, schedule
 from fedmin.inner import dual_qp
 from fedmin.inner.surrogates import Surrogates, curvatures, sample
-from fedmin.local import Batches, WithoutReplacement
+from fedmin.local import Batches, WithoutReplacement, columns
 from fedmin.method import Exchange, Method, starting_point
+from fedmin.split import OnColumns
 
 
 class Penalty(eqx.Module):
@@ -89,7 +91,7 @@ class Server(NamedTuple):
 
 
 class SSCA(Method):
-    """Successive convex approximation on rows, for any number of constraints.
+    """Successive convex approximation on rows or columns, for any number of constraints.
 
     >>> import fedmin
     >>> problem = fedmin.smallest(fedmin.Logistic(2), loss_at_most=0.5)
@@ -107,7 +109,7 @@ class SSCA(Method):
     local_step: float = 0.1
 
     citation = "ye2022sample"
-    handles = frozenset({"rows", "constraints"})
+    handles = frozenset({"rows", "features", "constraints"})
 
     def __check_init__(self):
         schedule.check("rho", self.rho)
@@ -122,13 +124,19 @@ class SSCA(Method):
         checks.positive("local_step", self.local_step)
 
     def check(self, problem) -> None:
+        if isinstance(problem, OnColumns) and (self.local_steps > 1 or isinstance(self.tau, Tuned)):
+            raise ValueError("local_steps and a tuned tau work on rows only; columns take neither")
         if self.regularizer == "exact" and problem.curvature() is None:
             raise ValueError(
                 f"regularizer='exact' needs a regularizer of the form q |x|^2; that of "
                 f"{type(problem).__name__} is not: use 'linear'"
             )
 
-    def init_server(self, problem, key: Array) -> Server:
+    def init_server(self, problem, key: Array) -> Any:
+        own = self._first(problem, key)
+        return columns.start(problem, self.batches, own) if isinstance(problem, OnColumns) else own
+
+    def _first(self, problem, key: Array) -> Server:
         w, count = starting_point(problem, key), problem.num_constraints
         rows = 1 + count - problem.bare
         price = self.penalty.start if isinstance(self.penalty, Penalty) else self.penalty
@@ -145,6 +153,8 @@ class SSCA(Method):
         )
 
     def exchanges(self, problem):
+        if isinstance(problem, OnColumns):
+            return columns.exchanges(problem, self.batches, lambda own: own.w, self.on_columns)
         return (Exchange(self.broadcast, self.client, self.server),)
 
     def broadcast(self, problem, server, now):
@@ -198,6 +208,12 @@ class SSCA(Method):
             values = mean.get("values", jnp.zeros(0, server.w.dtype))
             new = sample(server.w, values, mean["gradients"])
         return self.advance(problem, server, new, now.round, curves)
+
+    def on_columns(self, problem, server: Server, estimate: columns.Estimate, now) -> Server:
+        """The server's part where columns are split."""
+        first = len(estimate.values) - problem.num_constraints
+        new = sample(server.w, estimate.values[first:], estimate.gradients)
+        return self.advance(problem, server, new, now.round)
 
     def advance(self, problem, server: Server, new: Surrogates, t, curves=None) -> Server:
         """The server's part, given a round's estimate of the surrogates."""
@@ -265,9 +281,10 @@ class SSCA(Method):
         )
 
     def solution(self, server):
-        return server.w
+        return _own(server).w
 
     def report(self, server) -> dict[str, Any]:
+        server = _own(server)
         limits = {
             "multiplier": server.multipliers,
             "slack": server.slack,
@@ -278,3 +295,8 @@ class SSCA(Method):
 
     def notes(self) -> tuple[str, ...]:
         return schedule.outside_theorem(self.rho, self.gamma)
+
+
+def _own(server: Any) -> Server:
+    """The method's own state: on columns the server keeps more than that."""
+    return server.own if isinstance(server, columns.Server) else server

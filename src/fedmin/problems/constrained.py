@@ -9,7 +9,7 @@ loss on each of them.
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from fedmin import checks
 from fedmin.matrix import Dense
 from fedmin.problem import Problem
 from fedmin.rows import Rows
+from fedmin.split import SplitProblem
 
 
 class Constraint(eqx.Module):
@@ -34,6 +35,11 @@ class Constraint(eqx.Module):
         """How many they are."""
         return 1
 
+    @property
+    def of_loss(self) -> bool:
+        """Whether the loss and the label say all: then it works on columns too."""
+        return False
+
     @abstractmethod
     def values(self, x: Array, rows: Rows, loss: Array) -> Array:
         """f[n, count]: what each row adds, given the problem's loss f[n] on it."""
@@ -48,6 +54,10 @@ class LossAtMost(Constraint):
     """
 
     limit: float
+
+    @property
+    def of_loss(self) -> bool:
+        return True
 
     def values(self, x, rows, loss):
         return (loss - self.limit)[:, None]
@@ -76,6 +86,10 @@ class GroupLossAtMost(Constraint):
     @property
     def count(self) -> int:
         return len(self.limits)
+
+    @property
+    def of_loss(self) -> bool:
+        return self.column is None
 
     def values(self, x, rows, loss):
         if self.column is None:
@@ -176,11 +190,12 @@ class Constrained(Problem):
         return predict.predict(x, rows)
 
     def losses(self, x, rows):
-        loss = self.problem.losses(x, rows)[:, 0]
+        return self._with_limits(x, rows, self.problem.losses(x, rows)[:, 0])
+
+    def _with_limits(self, x: Any, rows: Rows, loss: Array) -> Array:
         first = jnp.zeros_like(loss) if self.bare else loss
-        return jnp.concatenate(
-            [first[:, None], *(limit.values(x, rows, loss) for limit in self.limits)], axis=1
-        )
+        limits = [limit.values(x, rows, loss) for limit in self.limits]
+        return jnp.concatenate([first[:, None], *limits], axis=1)
 
     def regularizer(self, x):
         return jnp.sum(x**2) if self.bare else self.problem.regularizer(x)
@@ -199,6 +214,43 @@ class Constrained(Problem):
                 raise ValueError(f"column must be below {features}, got {column}")
 
 
+class SplitConstrained(Constrained, SplitProblem):
+    """The same on columns: a client that knows the embeddings and the labels knows the loss."""
+
+    @property
+    def _split(self) -> SplitProblem:
+        return cast(SplitProblem, self.problem)
+
+    @property
+    def additive(self) -> bool:  # type: ignore[override]
+        return self._split.additive
+
+    def cut(self, x, starts, sizes, width):
+        return self._split.cut(x, starts, sizes, width)
+
+    def join(self, head, blocks, starts, sizes):
+        return self._split.join(head, blocks, starts, sizes)
+
+    def embed(self, block, rows):
+        return self._split.embed(block, rows)
+
+    def head(self, params, h, rows):
+        return self._with_limits(None, rows, self._split.head(params, h, rows)[:, 0])
+
+    def check_split(self):
+        for limit in self.limits:
+            if not limit.of_loss:
+                raise ValueError(
+                    f"{limit} needs whole rows or the whole model, which no client has where "
+                    f"columns are split; LossAtMost and GroupLossAtMost of labels do not"
+                )
+
+
+def _constrained(problem, limits, goal, tolerance) -> Constrained:
+    kind = SplitConstrained if isinstance(problem, SplitProblem) else Constrained
+    return kind(problem, limits, goal, tolerance)
+
+
 def subject_to(problem: Problem, *limits: Constraint, tolerance: float = 1e-3) -> Constrained:
     """The same objective, under constraints; one is met if its mean is at most `tolerance`.
 
@@ -206,7 +258,7 @@ def subject_to(problem: Problem, *limits: Constraint, tolerance: float = 1e-3) -
     >>> fedmin.subject_to(fedmin.Logistic(4), fedmin.NormAtMost(1.0)).num_constraints
     1
     """
-    return Constrained(problem, limits, "loss", tolerance)
+    return _constrained(problem, limits, "loss", tolerance)
 
 
 def smallest(problem: Problem, *, loss_at_most: float, tolerance: float = 1e-3) -> Constrained:
@@ -218,4 +270,4 @@ def smallest(problem: Problem, *, loss_at_most: float, tolerance: float = 1e-3) 
     >>> fedmin.smallest(fedmin.MLP(784, 10), loss_at_most=0.13).bare
     True
     """
-    return Constrained(problem, (LossAtMost(loss_at_most),), "norm", tolerance)
+    return _constrained(problem, (LossAtMost(loss_at_most),), "norm", tolerance)
