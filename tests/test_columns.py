@@ -339,4 +339,5 @@ def test_divergence_is_the_same_result():
 
 
 def test_every_method_on_columns_is_here():
-    assert [m for m in METHODS.values() if "features" in m.handles] == [SplitSGD]
+    """SplitSGD here, SSCA in test_ssca_columns.py."""
+    assert {m for m in METHODS.values() if "features" in m.handles} == {SplitSGD, fedmin.SSCA}

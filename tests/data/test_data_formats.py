@@ -202,7 +202,10 @@ def test_parties_join_by_id(tmp_path_factory, guest, host):
         with pytest.raises(ValueError, match="no id is common"):
             join_parties(parties)
         return
-    joined = join_parties(parties)
+    if set(guest) != set(host):
+        with pytest.raises(ValueError, match="rows do not line up"):
+            join_parties(parties)
+    joined = join_parties(parties, common=True)
     assert joined.ids.tolist() == [str(key) for key in common]
     assert joined.y.tolist() == [key % 2 for key in common]
     assert joined.x.tolist() == [[key / 4, key % 2, key / 4] for key in common]

@@ -102,8 +102,10 @@ def _numbers(path: object, name: str, column: tuple[str, ...]) -> np.ndarray:
         raise
 
 
-def join_parties(parties: Mapping[str, Party]) -> Joined:
-    """Inner join by id, in the row order of the first party.
+def join_parties(parties: Mapping[str, Party], *, common: bool = False) -> Joined:
+    """Rows matched by id, in the row order of the first party.
+
+    Ids that some party lacks are an error, unless only the `common` ones are asked for.
 
     >>> import numpy as np
     >>> from fedmin.data import Party, join_parties
@@ -118,6 +120,14 @@ def join_parties(parties: Mapping[str, Party]) -> Joined:
     ids = [key for key in first.ids if all(key in place for place in places)]
     if not ids:
         raise ValueError(f"parties {', '.join(parties)}: no id is common to all of them")
+    for (name, party), place in zip(parties.items(), places, strict=True):
+        for other, theirs in zip(parties, places, strict=True):
+            lacking = [str(key) for key in party.ids if key not in theirs]
+            if lacking and not common:
+                raise ValueError(
+                    f"rows do not line up: {len(lacking)} of {len(place)} ids of {name} are not "
+                    f"at {other}, such as {lacking[0]!r}; common=True keeps those that all have"
+                )
     labeled = [name for name, party in parties.items() if party.y is not None]
     if len(labeled) > 1:
         raise ValueError(f"labels at {' and '.join(labeled)}; one party may hold them")
