@@ -1,0 +1,127 @@
+"""Figures like those of the papers: costs and accuracies over rounds, and the trade-off."""
+
+from pathlib import Path
+
+import numpy as np
+
+from experiments.ssca import search
+from experiments.ssca.claims import Claim, mean, ours
+from experiments.ssca.runs import Curve, World
+from experiments.ssca.setting import Setting
+from fedmin.curves import COLORS
+
+
+def draw(claim: Claim, world: World, setting: Setting, out: Path) -> None:
+    """The figure that belongs to a claim, if there is one; all its runs are there already."""
+    if claim.id == "ssca-vs-sgd":
+        rounds(_against_sgd(world, setting), out / "algorithm-1.png",
+               f"Algorithm 1 against tuned SGD, {setting.table}, {setting.clients} clients, "
+               rf"$\lambda$ = {setting.weight:g}")  # fmt: skip
+    if claim.id == "ssca-feasible":
+        lines = [(f"Alg. 2, B={size}", ours(world, setting, "alg2", size), COLORS[i], "-")
+                 for i, size in enumerate(setting.sizes)]  # fmt: skip
+        rounds(lines, out / "algorithm-2.png",
+               f"Algorithm 2, {setting.table}, {setting.clients} clients, U = {setting.limit:g}",
+               limit=setting.limit)  # fmt: skip
+    if claim.id == "ssca-tradeoff":
+        plane(claim, setting, out / "tradeoff.png")
+
+
+def _against_sgd(world: World, setting: Setting) -> list[tuple]:
+    """(name, curves, color, dashes): a color a batch size, full lines for Algorithm 1."""
+    lines = []
+    for i, size in enumerate(setting.sizes):
+        lines.append((f"Alg. 1, B={size}", ours(world, setting, "alg1", size), COLORS[i], "-"))
+        for (rival, steps), dash in zip(search.rivals(size), ("--", ":"), strict=False):
+            curves = search.tuned(world, setting, rival, steps)
+            lines.append((f"SGD, B={rival}, E={steps}", curves, COLORS[i], dash))
+    return lines
+
+
+def _picture(columns: int, width: float = 5.2, height: float = 4.0):
+    # saved, never shown: no display is needed
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    picture = Figure(figsize=(width * columns, height), layout="constrained")
+    FigureCanvasAgg(picture)
+    return picture, picture.subplots(1, columns, squeeze=False)[0]
+
+
+def _plain(ax, x: str, y: str) -> None:
+    ax.set_xlabel(x)
+    ax.set_ylabel(y)
+    ax.grid(alpha=0.25)
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def rounds(lines: list[tuple], path: Path, title: str, limit: float | None = None) -> None:
+    """Training cost and test accuracy over rounds; the band is from the lowest to the highest."""
+    picture, (left, right) = _picture(2)
+    for name, curves, color, dash in lines:
+        curves = [c for c in curves if c.status != "diverged"]
+        if curves:
+            _band(left, name, curves, "cost", color, dash)
+            _band(right, name, curves, "accuracy", color, dash, 100)
+    if limit is not None:
+        left.axhline(limit, color="black", linewidth=1, label=f"U = {limit:g}")
+    left.set_yscale("log")
+    left.yaxis.set_major_formatter("{x:g}")
+    left.set_yticks([t for t in (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2) if _inside(left, t)])
+    left.minorticks_off()
+    right.set_ylim(60, 100)  # the papers' axis
+    _plain(left, "round", "training cost F (nats a row, log scale)")
+    _plain(right, "round", "test accuracy (%)")
+    right.legend(frameon=False, fontsize="small", loc="lower right")
+    seeds = len(lines[0][1])
+    picture.suptitle(f"{title}: mean of {seeds} seed{'s'[: seeds > 1]}, bands lowest to highest")
+    picture.savefig(path, dpi=130)
+
+
+def _inside(ax, tick: float) -> bool:
+    low, high = ax.get_ylim()
+    return low <= tick <= high
+
+
+def _band(ax, name, curves: list[Curve], column, color, dash, scale=1.0) -> None:
+    values = scale * np.array([getattr(curve, column) for curve in curves])
+    t = curves[0].round[1:]  # the start is the same for all, and far off
+    ax.fill_between(t, values.min(0)[1:], values.max(0)[1:], color=color, alpha=0.12, linewidth=0)
+    ax.plot(t, scale * mean(curves, column)[1:], dash, color=color, label=name, linewidth=1.6)
+
+
+def plane(claim: Claim, setting: Setting, path: Path) -> None:
+    """|w|^2 against cost, and how the cost follows U."""
+    picture, (left, right) = _picture(2)
+    names = {
+        "alg1": (r"Alg. 1 over $\lambda$, " + f"{setting.rounds} rounds", "weight", "o-"),
+        "alg1 longer": (r"Alg. 1 over $\lambda$, " + f"{setting.long_rounds} rounds", "weight",
+                        "o:"),
+        "alg2": (f"Alg. 2 over U, {setting.rounds} rounds", "limit", "s-"),
+    }  # fmt: skip
+    colors = dict(zip(names, (COLORS[0], COLORS[0], COLORS[1]), strict=True))
+    for key, (name, knob, style) in names.items():
+        points = claim.numbers[key]
+        x, y = ([point[what] for point in points] for what in ("cost", "square"))
+        left.plot(x, y, style, color=colors[key], label=name, markersize=4)
+        if key != "alg1 longer":
+            for point in points:
+                left.annotate(f"{point[knob]:g}", (point["cost"], point["square"]),
+                              textcoords="offset points", xytext=(4, 4), fontsize="x-small",
+                              color=colors[key])  # fmt: skip
+    left.set_xscale("log")
+    left.set_yscale("log")
+    left.xaxis.set_major_formatter("{x:g}")
+    left.xaxis.set_minor_formatter("{x:g}")
+    left.yaxis.set_major_formatter("{x:g}")
+    _plain(left, "training cost F (nats a row)", r"size of the model $|w|^2$")
+    left.legend(frameon=False, fontsize="small")
+    points = claim.numbers["alg2"]
+    limits = [point["limit"] for point in points]
+    right.plot(limits, limits, color="black", linewidth=1, label="F = U")
+    right.plot(limits, [point["cost"] for point in points], "s-", color=COLORS[1], markersize=4,
+               label="Alg. 2")  # fmt: skip
+    _plain(right, "limit U (nats a row)", "training cost F at the end (nats a row)")
+    right.legend(frameon=False, fontsize="small")
+    picture.suptitle(f"Size against cost, {setting.table}, B = {setting.tradeoff_batch}")
+    picture.savefig(path, dpi=130)
