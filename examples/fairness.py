@@ -142,7 +142,7 @@ def lowest_loss(table, where: np.ndarray) -> float | None:
     x, y = np.asarray(table.x)[where], np.asarray(table.y)[where]
     if len(np.unique(y)) < 2:
         return None
-    model = LogisticRegression(C=1e4 / len(y), max_iter=2000, fit_intercept=False).fit(x, y)
+    model = LogisticRegression(C=100.0, max_iter=2000, fit_intercept=False).fit(x, y)
     z = x @ model.coef_[0]
     return float(np.mean(np.logaddexp(0, z) - y * z))
 

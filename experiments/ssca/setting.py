@@ -28,9 +28,9 @@ class Setting:
     long_rounds: int = 3000  # for one seed, where `rounds` may be too few
     tradeoff_batch: int = 100
     tradeoff_seeds: tuple[int, ...] = (0,)
-    weights: tuple[float, ...] = (1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2)  # lambdas of the trade-off
-    long_weights: tuple[float, ...] = (1e-4, 3e-4, 1e-3)  # with `long_rounds` too
-    limits: tuple[float, ...] = (0.08, 0.1, 0.13, 0.2, 0.3, 0.5)  # Us
+    weights: tuple[float, ...] = (1e-5, 1e-4, 1e-3, 3e-3, 1e-2)  # lambdas of the trade-off
+    long_weights: tuple[float, ...] = (1e-4, 1e-3)  # with `long_rounds` too
+    limits: tuple[float, ...] = (0.1, 0.13, 0.2, 0.3, 0.5)  # Us
 
     def federation(self):
         """Ten clients with like shares."""
