@@ -27,6 +27,7 @@ TINY = Setting(
     scales=(0.5, 1.0),
     powers=(0.0,),
     long_rounds=8,
+    starts=(),
     tradeoff_batch=1,
     weights=(1e-4, 1e-1),
     long_weights=(1e-4,),

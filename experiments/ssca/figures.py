@@ -91,37 +91,54 @@ def _band(ax, name, curves: list[Curve], column, color, dash, scale=1.0) -> None
 
 
 def plane(claim: Claim, setting: Setting, path: Path) -> None:
-    """|w|^2 against cost, and how the cost follows U."""
+    """|w|^2 against cost, a line a seed, and how the cost follows U."""
     picture, (left, right) = _picture(2)
-    names = {
-        "alg1": (r"Alg. 1 over $\lambda$, " + f"{setting.rounds} rounds", "weight", "o-"),
-        "alg1 longer": (r"Alg. 1 over $\lambda$, " + f"{setting.long_rounds} rounds", "weight",
-                        "o:"),
-        "alg2": (f"Alg. 2 over U, {setting.rounds} rounds", "limit", "s-"),
-    }  # fmt: skip
-    colors = dict(zip(names, (COLORS[0], COLORS[0], COLORS[1]), strict=True))
-    for key, (name, knob, style) in names.items():
-        points = claim.numbers[key]
-        x, y = ([point[what] for point in points] for what in ("cost", "square"))
-        left.plot(x, y, style, color=colors[key], label=name, markersize=4)
-        if key != "alg1 longer":
-            for point in points:
-                left.annotate(f"{point[knob]:g}", (point["cost"], point["square"]),
-                              textcoords="offset points", xytext=(4, 4), fontsize="x-small",
-                              color=colors[key])  # fmt: skip
+    over = r"Alg. 1 over $\lambda$"
+    styles = {
+        "alg1": (f"{over}, {setting.rounds} rounds", "weight", "o-", COLORS[0]),
+        "alg1 longer": (f"{over}, {setting.long_rounds} rounds", "weight", "o:", COLORS[2]),
+        "alg2": (f"Alg. 2 over U, {setting.rounds} rounds", "limit", "s-", COLORS[1]),
+    }
+    for key, (name, knob, style, color) in styles.items():
+        for i, points in enumerate(claim.numbers[key]):
+            x, y = ([point[what] for point in points] for what in ("cost", "square"))
+            label = name if i == 0 else None
+            left.plot(x, y, style, color=color, label=label, markersize=4, linewidth=1.2)
+        _values(left, claim.numbers[key][0], knob, color, below=key == "alg2")
     left.set_xscale("log")
     left.set_yscale("log")
-    left.xaxis.set_major_formatter("{x:g}")
-    left.xaxis.set_minor_formatter("{x:g}")
-    left.yaxis.set_major_formatter("{x:g}")
+    for axis in (left.xaxis, left.yaxis):
+        _round_ticks(axis)
     _plain(left, "training cost F (nats a row)", r"size of the model $|w|^2$")
     left.legend(frameon=False, fontsize="small")
-    points = claim.numbers["alg2"]
-    limits = [point["limit"] for point in points]
+    limits = setting.limits
     right.plot(limits, limits, color="black", linewidth=1, label="F = U")
-    right.plot(limits, [point["cost"] for point in points], "s-", color=COLORS[1], markersize=4,
-               label="Alg. 2")  # fmt: skip
+    for i, points in enumerate(claim.numbers["alg2"]):
+        costs = [point["cost"] for point in points]
+        label = "Alg. 2, a line a seed" if i == 0 else None
+        right.plot(limits, costs, "s-", color=COLORS[1], markersize=4, linewidth=1.2, label=label)
     _plain(right, "limit U (nats a row)", "training cost F at the end (nats a row)")
     right.legend(frameon=False, fontsize="small")
-    picture.suptitle(f"Size against cost, {setting.table}, B = {setting.tradeoff_batch}")
+    seeds = len(claim.numbers["alg2"])
+    picture.suptitle(
+        f"Size against cost, {setting.table}, B = {setting.tradeoff_batch}, {seeds} seed"
+        + "s"[: seeds > 1]
+    )
     picture.savefig(path, dpi=130)
+
+
+def _values(ax, points, knob: str, color: str, below: bool) -> None:
+    """lambda or U beside the first seed's points."""
+    for point in points:
+        ax.annotate(
+            f"{point[knob]:g}", (point["cost"], point["square"]), textcoords="offset points",
+            xytext=(-4, -11) if below else (4, 5), fontsize="x-small", color=color,
+        )  # fmt: skip
+
+
+def _round_ticks(axis) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.set_minor_formatter(NullFormatter())

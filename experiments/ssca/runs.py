@@ -34,6 +34,7 @@ class Spec(NamedTuple):
     local_steps: int = 1  # E
     weight: float = 0.0  # lambda of F + lambda |w|^2
     limit: float = 0.0  # U of F <= U
+    start: float = 1.0  # times He's normal start; the papers do not say where they start
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,15 @@ class Curve:
         return float("inf") if self.status == "diverged" else self.cost[-1]
 
 
+class Started(fedmin.MLP):
+    """The network with its start scaled."""
+
+    start: float = 1.0
+
+    def init(self, key):
+        return self.start * fedmin.MLP.init(self, key)
+
+
 @dataclass
 class World:
     """The data, and the runs that are there already."""
@@ -63,10 +73,12 @@ class World:
     book: Path | None = None  # runs are kept here as they end, so that no work is lost
     done: dict[Spec, Curve] = field(default_factory=dict)
 
-    def network(self, weight: float) -> fedmin.MLP:
+    def network(self, spec: Spec) -> fedmin.MLP:
         """The papers' network: 128 swish units, no biases; lambda |w|^2 is l2/2 |w|^2."""
-        features = self.federation.pool.x.shape[1]
-        return fedmin.MLP(features, self.federation.classes, l2=2 * weight)
+        features, classes = self.federation.pool.x.shape[1], self.federation.classes
+        if spec.start == 1:
+            return fedmin.MLP(features, classes, l2=2 * spec.weight)
+        return Started(features, classes, l2=2 * spec.weight, start=spec.start)
 
     def curves(self, specs: Iterable[Spec], title: str) -> list[Curve]:
         """One a spec; what is not there yet is run, under a progress bar."""
@@ -134,7 +146,7 @@ def algorithm_1(world: World, spec: Spec) -> Curve:
 
 def algorithm_2(world: World, spec: Spec) -> Curve:
     """minimize |w|^2 subject to F(w) <= U."""
-    problem = fedmin.smallest(world.network(0.0), loss_at_most=spec.limit)
+    problem = fedmin.smallest(world.network(spec), loss_at_most=spec.limit)
     result = _minimize(world, spec, problem, surrogates(spec))
     history, certificate = result.history, result.certificate
     more = {
@@ -170,7 +182,7 @@ SOLVERS: dict[str, Callable[[World, Spec], Curve]] = {
 
 
 def _free(world: World, spec: Spec, method: fedmin.Method) -> Curve:
-    problem = world.network(spec.weight)
+    problem = world.network(spec)
     result = _minimize(world, spec, problem, method, record=RECORD)
     squares = result.history["square"]
     return _curve(spec, result, result.history["objective"] - spec.weight * squares, squares)

@@ -26,8 +26,10 @@ class Setting:
     scales: tuple[float, ...] = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # abar
     powers: tuple[float, ...] = (0.0, 0.3, 0.5)  # albar
     long_rounds: int = 3000  # for one seed, where `rounds` may be too few
+    starts: tuple[float, ...] = (0.25, 0.5)  # other scales of the start, for one seed
+    shifts: tuple[float, ...] = (-0.1, 0.1)  # of alpha, tried where the papers' does not reach U
+    margin: float = 0.02  # tried there too: what is asked for is lower than U
     tradeoff_batch: int = 100
-    tradeoff_seeds: tuple[int, ...] = (0,)
     weights: tuple[float, ...] = (1e-5, 1e-4, 1e-3, 3e-3, 1e-2)  # lambdas of the trade-off
     long_weights: tuple[float, ...] = (1e-4, 1e-3)  # with `long_rounds` too
     limits: tuple[float, ...] = (0.1, 0.13, 0.2, 0.3, 0.5)  # Us
@@ -48,9 +50,12 @@ class Setting:
 
 
 QUICK = Setting(
+    starts=(),
     table="digits",
     rounds=100,
     seeds=(0,),
+    sizes=(1, 10),
+    tradeoff_batch=10,
     search_rounds=50,
     finalists=2,
     scales=(0.2, 1.0, 5.0),
