@@ -73,8 +73,12 @@ def judge(parts: list[bool]) -> str:
 
 
 def listed(values, form: str = "{:.3f}") -> str:
-    """Numbers in a row; 'never' for what was not reached."""
-    return ", ".join("never" if np.isinf(v) else form.format(v) for v in values)
+    """Numbers in a row; 'never' for what was not reached, 'none' for no number at all."""
+    return (
+        "none"
+        if not len(values)
+        else ", ".join("never" if np.isinf(v) else form.format(v) for v in values)
+    )
 
 
 # ---------------------------------------------------------------- the checks
@@ -122,8 +126,7 @@ def against_sgd(world: World, setting: Setting) -> Claim:
             parts += [mine["area"] < other["area"], mine["end"] < other["end"]]
             scale, power = other["schedule"]
             words.append(
-                f"B={size} {mine['end']:.3f} in {mine['reached']:.0f}, {name} {other['end']:.3f} "
-                f"in {other['reached']:.0f} (step {scale:g}/t^{power:g})"
+                f"B={size} {pace(mine)}, {name} {pace(other)} (step {scale:g}/t^{power:g})"
             )
     grid = len(setting.scales) * len(setting.powers)
     numbers["starts"] = elsewhere = starts(world, setting)
@@ -131,13 +134,18 @@ def against_sgd(world: World, setting: Setting) -> Claim:
     return Claim(
         "ssca-vs-sgd",
         "Algorithm 1 converges faster than SGD at equal B, and than (B/2, E = 2)",
-        f"cost at the end, rounds to cost {setting.level:g}: " + "; ".join(words),
+        f"cost at the end (rounds to cost {setting.level:g}): " + "; ".join(words),
         judge(parts),
         f"Algorithm 1 is ahead in {sum(parts)} of {len(parts)} comparisons (mean cost over the "
-        f"rounds, cost at the end) of its printed settings with SGD's best of {grid} steps, and in "
-        f"{ahead} of {len(elsewhere)} from smaller starts (cost at the end, one seed)",
+        f"rounds, cost at the end) of its printed settings with SGD's best of {grid} steps; "
+        f"from smaller starts in {ahead} of {len(elsewhere)} (cost at the end, one seed)",
         numbers,
     )
+
+
+def pace(found: dict[str, Any]) -> str:
+    """The cost at the end and the rounds to the level."""
+    return f"{found['end']:.3f} ({listed([found['reached']], '{:.0f}')})"
 
 
 def starts(world: World, setting: Setting) -> list[dict[str, float]]:

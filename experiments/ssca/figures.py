@@ -64,7 +64,8 @@ def rounds(lines: list[tuple], path: Path, title: str, limit: float | None = Non
             _band(left, name, curves, "cost", color, dash)
             _band(right, name, curves, "accuracy", color, dash, 100)
     if limit is not None:
-        left.axhline(limit, color="black", linewidth=1, label=f"U = {limit:g}")
+        left.axhline(limit, color="black", linewidth=1)
+        left.annotate(f"U = {limit:g}", (0, limit), textcoords="offset points", xytext=(0, 3))
     left.set_yscale("log")
     left.yaxis.set_major_formatter("{x:g}")
     left.set_yticks([t for t in (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2) if _inside(left, t)])
@@ -104,7 +105,7 @@ def plane(claim: Claim, setting: Setting, path: Path) -> None:
             x, y = ([point[what] for point in points] for what in ("cost", "square"))
             label = name if i == 0 else None
             left.plot(x, y, style, color=color, label=label, markersize=4, linewidth=1.2)
-        _values(left, claim.numbers[key][0], knob, color, below=key == "alg2")
+        _values(left, claim.numbers[key][0], knob, color)
     left.set_xscale("log")
     left.set_yscale("log")
     for axis in (left.xaxis, left.yaxis):
@@ -127,12 +128,13 @@ def plane(claim: Claim, setting: Setting, path: Path) -> None:
     picture.savefig(path, dpi=130)
 
 
-def _values(ax, points, knob: str, color: str, below: bool) -> None:
-    """lambda or U beside the first seed's points."""
-    for point in points:
+def _values(ax, points, knob: str, color: str) -> None:
+    """lambda or U beside the first seed's points; the first two lie close together."""
+    for i, point in enumerate(points):
+        beside = (5, 5) if knob == "limit" else (7, -3)
         ax.annotate(
             f"{point[knob]:g}", (point["cost"], point["square"]), textcoords="offset points",
-            xytext=(-4, -11) if below else (4, 5), fontsize="x-small", color=color,
+            xytext=(-14, 6) if i == 0 else beside, fontsize="x-small", color=color,
         )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Check the claims of the SSCA papers.
 
-    python -m experiments.ssca                    all, as large as in the papers (an hour)
+    python -m experiments.ssca                    all, as large as in the papers (an hour of two cores)
     python -m experiments.ssca --only ssca-batch  some
     python -m experiments.ssca --quick            all, tiny: shows that everything runs
     python -m experiments.ssca --again            forget the runs that are stored
@@ -51,6 +51,8 @@ def main(arguments: list[str] | None = None) -> None:
     if given.seeds is not None:
         setting = dataclasses.replace(setting, seeds=tuple(range(given.seeds)))
     out = given.out or (Path("fedmin-ssca-quick") if given.quick else RESULTS)
+    if given.quick:
+        print("quick: digits and few rounds, to see that it runs; no verdict on the papers")
     print("id | paper | ours | verdict | reason")
     check(given.only, setting, out, given.again)
     print(f"\nnumbers and figures: {out}")
