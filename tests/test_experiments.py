@@ -5,6 +5,7 @@ import importlib.util
 import json
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -29,10 +30,23 @@ TINY = Setting(
     long_rounds=8,
     starts=(),
     tradeoff_batch=1,
-    weights=(1e-4, 1e-1),
+    # a certificate is compiled anew for each value of these: few of them
+    weight=1e-4,
+    weights=(1e-4,),
     long_weights=(1e-4,),
+    limit=1.0,
     limits=(1.0, 2.0),
+    shifts=(),
+    margin=-1.0,
 )
+
+
+@pytest.fixture(autouse=True)
+def quick_to_compile():
+    """Speed does not matter here, and compiling is most of it."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def made(costs, squares=None, status="done", **changes) -> Curve:

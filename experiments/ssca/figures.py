@@ -131,7 +131,7 @@ def plane(claim: Claim, setting: Setting, path: Path) -> None:
 def _values(ax, points, knob: str, color: str) -> None:
     """lambda or U beside the first seed's points; the first two lie close together."""
     for i, point in enumerate(points):
-        beside = (5, 5) if knob == "limit" else (7, -3)
+        beside = (5, 5) if knob == "limit" else (7, -3) if i < 3 else (-30, -10)
         ax.annotate(
             f"{point[knob]:g}", (point["cost"], point["square"]), textcoords="offset points",
             xytext=(-14, 6) if i == 0 else beside, fontsize="x-small", color=color,

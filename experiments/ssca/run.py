@@ -1,6 +1,6 @@
 """Check the claims of the SSCA papers.
 
-    python -m experiments.ssca                    all, as large as in the papers (an hour of two cores)
+    python -m experiments.ssca                    all, as large as in the papers: an hour
     python -m experiments.ssca --only ssca-batch  some
     python -m experiments.ssca --quick            all, tiny: shows that everything runs
     python -m experiments.ssca --again            forget the runs that are stored
