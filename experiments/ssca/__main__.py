@@ -1,0 +1,5 @@
+"""`python -m experiments.ssca`."""
+
+from experiments.ssca.run import main
+
+main()

@@ -1,0 +1,146 @@
+"""The machinery of experiments/ and examples/, tiny: it runs, and its rules are right."""
+
+import dataclasses
+import importlib.util
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from experiments.ssca import claims, run, search
+from experiments.ssca.runs import Curve, Spec, World
+from experiments.ssca.setting import Setting
+from fedmin import data
+
+ROOT = Path(__file__).resolve().parents[1]
+TINY = Setting(
+    table="digits",
+    clients=3,
+    rounds=4,
+    every=2,
+    seeds=(0,),
+    sizes=(1,),  # the one with a single rival: a program is seconds of compiling
+    level=2.2,
+    search_rounds=2,
+    finalists=1,
+    scales=(0.5, 1.0),
+    powers=(0.0,),
+    long_rounds=8,
+    starts=(),
+    tradeoff_batch=1,
+    # a certificate is compiled anew for each value of these: few of them
+    weight=1e-4,
+    weights=(1e-4,),
+    long_weights=(1e-4,),
+    limit=1.0,
+    limits=(1.0, 2.0),
+    shifts=(),
+    margin=-1.0,
+)
+
+
+@pytest.fixture(autouse=True)
+def quick_to_compile():
+    """Speed does not matter here, and compiling is most of it."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def made(costs, squares=None, status="done", **changes) -> Curve:
+    spec = Spec("alg1", 1, 0, 2, 1, (0.4, 0.4, 0.4))._replace(**changes)
+    rounds = list(range(len(costs)))
+    return Curve(spec, status, 0.0, rounds, costs, squares or costs, costs)
+
+
+def test_every_claim_runs_and_is_kept(tmp_path):
+    said = []
+    found = run.check(list(claims.CHECKS), TINY, tmp_path, say=said.append)
+    assert [claim.id for claim in found] == list(claims.CHECKS)
+    for claim, line in zip(found, said, strict=True):
+        assert line.count(" | ") == 4
+        assert claim.verdict in ("holds", "partly", "does not hold")
+        assert json.loads((tmp_path / f"{claim.id}.json").read_text())["verdict"] == claim.verdict
+    for picture in ("algorithm-1", "algorithm-2", "tradeoff"):
+        assert (tmp_path / f"{picture}.png").stat().st_size > 10_000
+    # all of the grid is in the book, and a second look at the claims runs nothing
+    world = TINY.world(tmp_path / "runs.json")
+    world.recall()
+    assert set(search.grid(TINY, 1, 1)) <= set(world.done)
+    before = dict(world.done)
+    again = claims.tradeoff(world, TINY)
+    assert world.done == before
+    assert again == found[-1]
+
+
+def test_costs_leave_out_the_regularizer(tmp_path):
+    """At the start w is the same for both algorithms, and so is F."""
+    world = TINY.world()
+    heavy = dataclasses.replace(TINY, weight=10.0)
+    first, second = (heavy.spec(name, 1, 0, rounds=1) for name in ("alg1", "alg2"))
+    one, two = world.curves([first, second], "start")
+    assert one.cost[0] == pytest.approx(two.cost[0], rel=1e-4)
+    assert one.square[0] == pytest.approx(two.square[0], rel=1e-4)
+    assert one.accuracy[0] == two.accuracy[0]
+
+
+def test_means_and_levels():
+    curves = [made([3.0, 2.0, 1.0]), made([5.0, 2.0, 0.0], seed=1)]
+    assert claims.mean(curves).tolist() == [4.0, 2.0, 0.5]
+    assert claims.reached(curves, 2.0) == 1
+    assert claims.reached(curves, 0.1) == float("inf")
+    diverged = [made([1.0], status="diverged")]
+    assert diverged[0].end == claims.reached(diverged, 5.0) == float("inf")
+    assert search.objective(made([1.0, 2.0], [3.0, 4.0], weight=0.5)) == 4.0
+
+
+def test_rivals_do_the_same_work():
+    assert search.rivals(1) == [(1, 1)]
+    assert search.rivals(100) == [(100, 1), (50, 2)]
+
+
+def test_verdicts():
+    assert claims.judge([True, True]) == "holds"
+    assert claims.judge([True, False]) == "partly"
+    assert claims.judge([False]) == "does not hold"
+
+
+def test_sizes_are_compared_at_equal_cost():
+    second = [{"cost": 0.1, "square": 100.0}, {"cost": 0.3, "square": 50.0}]
+    first = [{"cost": c, "square": 150.0} for c in (0.05, 0.2, 0.3, 0.4)]
+    assert claims.shrinkage(first, second) == pytest.approx([2.0, 3.0])  # the others have no match
+
+
+def table(rows: int, seed: int) -> data.Table:
+    """Like a9a in what the example needs: 123 columns, one of them the sex."""
+    rng = np.random.default_rng(seed)
+    x = (rng.random((rows, 123)) < 0.1).astype(np.float32)
+    x[:, 72] = rng.random(rows) < 0.67
+    y = (x[:, :5].sum(1) + x[:, 72] + rng.normal(0, 0.5, rows) > 1).astype(int)
+    return data.Table("made", x, y, classes=2)
+
+
+@pytest.mark.filterwarnings("ignore:SSCA. no recorded model:RuntimeWarning")
+def test_the_fairness_example(tmp_path):
+    source = importlib.util.spec_from_file_location("fairness", ROOT / "examples/fairness.py")
+    fairness = importlib.util.module_from_spec(source)
+    source.loader.exec_module(fairness)
+    rows = dataclasses.replace(table(400, 0), test=table(100, 1))
+    found = fairness.study(rows, ["both"], rounds=20)
+    result, lines = found["both"]
+    assert sum(line.share for line in lines) == pytest.approx(1)
+    assert result.history["constraint"][-1] == pytest.approx(
+        lines[0].share * (lines[0].losses[1] - lines[0].limit), rel=1e-3
+    )
+    assert lines[0].losses[1] < lines[0].losses[0]
+    assert "women who earn more" in fairness.show(found)
+    fairness.draw(found, tmp_path / "fairness.png")
+    assert (tmp_path / "fairness.png").stat().st_size > 5_000
+
+
+def test_a_world_without_a_book_keeps_nothing(tmp_path):
+    world = World(None, tmp_path / "none.json")
+    world.recall()
+    assert not world.done
