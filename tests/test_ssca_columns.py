@@ -36,7 +36,7 @@ def alone():
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-@settings(max_examples=4)  # each split is a program of its own
+@settings(max_examples=3)  # each split is a program of its own
 @given(edges=st.sets(st.integers(1, K - 1), min_size=1, max_size=K - 1))
 def test_any_split_is_one_client(alone, name, edges):
     """Random widths, 1 to 7 clients: the same model, multipliers and history, to rounding."""
@@ -62,8 +62,10 @@ def test_columns_are_rows_of_one_client(name):
     assert parted.certificate.constraints == pytest.approx(whole.certificate.constraints)
 
 
-@pytest.mark.parametrize("labels", ["everyone", "server", "b"])
-@pytest.mark.parametrize("name", ["mlp, M = 0", "softmax, M = 4"])
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [("mlp, M = 0", "server"), ("mlp, smallest", "b"), ("softmax, M = 4", "everyone")],
+)
 def test_loopback_and_label_holders_agree(alone, name, labels):
     federation = split((3, 1, 3), labels=labels)
     fast, honest = (
@@ -89,12 +91,12 @@ def test_an_objective_without_data_is_not_sent(alone):
 
 
 def test_ends_at_a_kkt_point():
-    """Logistic regression on two parties under a loss limit that the free fit does not need."""
+    """Logistic regression on two parties under a loss limit below the free fit's loss."""
     free = fedmin.Logistic(K, l2=0.05)
     federation = split((3, 4), y=FLAGS)
     method = SSCA(1.0, 0.5, tau=0.5, batches=Full(), penalty=100.0)
     fit = fedmin.minimize(free, federation, method, rounds=200, every=200)
-    limit = fit.certificate.objective - 0.02
+    limit = fit.certificate.objective - float(free.regularizer(fit.solution)) - 0.02
     bounded = fedmin.subject_to(free, fedmin.LossAtMost(limit), tolerance=1e-5)
     result = fedmin.minimize(bounded, federation, method, rounds=600, every=100)
     assert result.status == "done"

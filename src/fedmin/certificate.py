@@ -213,8 +213,10 @@ def _measure(problem: Problem, federation: Federation, x: Any) -> tuple[Any, ...
     pool = federation.pool
     rows = Rows(pool.x, pool.y, federation.measuring_weights())
     count = problem.num_constraints
+    # numbers become arrays, so that a new limit does not compile anew
+    fluid = jax.tree.map(lambda a: jnp.asarray(a) if isinstance(a, float) else a, problem)
     values, slopes, value, slope = (
-        np.asarray(a, float) for a in _sums(problem, jnp.asarray(x, pool.x.dtype), rows)
+        np.asarray(a, float) for a in _sums(fluid, jnp.asarray(x, pool.x.dtype), rows)
     )
     if not problem.bare:
         value, slope = value + values[0], slope + slopes[0]
