@@ -256,9 +256,35 @@ def shrinkage(first: list[dict], second: list[dict]) -> list[float]:
     ]
 
 
+def rows_columns(world: World, setting: Setting) -> Claim:
+    """ssca-rows-columns: B rows at each of N clients and N B rows of columns do about the same."""
+    parts, words, numbers = [], [], {}
+    for on_rows, on_columns in (("alg1", "alg3"), ("alg2", "alg4")):
+        for size in setting.sizes:
+            pair = (on_rows, size), (on_columns, size * setting.clients)
+            one, two = (summary(ours(world, setting, *each), setting.level) for each in pair)
+            numbers |= {f"{on_rows} B={size}": one, f"{on_columns} B={pair[1][1]}": two}
+            apart = [abs(two[what] / one[what] - 1) for what in ("end", "area")]
+            parts.append(max(apart) <= 0.1)
+            words.append(
+                f"{on_rows} B={size} {one['end']:.3f} (mean {one['area']:.3f}), "
+                f"{on_columns} B={pair[1][1]} {two['end']:.3f} (mean {two['area']:.3f})"
+            )
+    return Claim(
+        "ssca-rows-columns",
+        "rows and columns give similar curves at equal computation (Fig. 2 against 3)",
+        "cost at the end (mean over the rounds): " + "; ".join(words),
+        judge(parts),
+        f"both numbers within a tenth of each other in {sum(parts)} of {len(parts)} pairs; with "
+        "the same batches the two are the same run (tests/test_ssca_columns.py)",
+        numbers,
+    )
+
+
 CHECKS: dict[str, Callable[[World, Setting], Claim]] = {
     "ssca-batch": batch,
     "ssca-vs-sgd": against_sgd,
     "ssca-feasible": feasible,
     "ssca-tradeoff": tradeoff,
+    "ssca-rows-columns": rows_columns,
 }

@@ -23,8 +23,24 @@ def draw(claim: Claim, world: World, setting: Setting, out: Path) -> None:
         rounds(lines, out / "algorithm-2.png",
                f"Algorithm 2, {setting.table}, {setting.clients} clients, U = {setting.limit:g}",
                limit=setting.limit)  # fmt: skip
+    if claim.id == "ssca-rows-columns":
+        for number, (by_rows, by_columns) in enumerate((("alg1", "alg3"), ("alg2", "alg4")), 1):
+            lines = _side_by_side(world, setting, by_rows, by_columns)
+            limit = setting.limit if number == 2 else None
+            rounds(lines, out / f"rows-columns-{number}.png",
+                   f"Rows (full) and columns (dashed), {setting.table}", limit=limit)  # fmt: skip
     if claim.id == "ssca-tradeoff":
         plane(claim, setting, out / "tradeoff.png")
+
+
+def _side_by_side(world: World, setting: Setting, by_rows: str, by_columns: str) -> list[tuple]:
+    """A color a number of rows a round, full lines for rows."""
+    lines = []
+    for i, size in enumerate(setting.sizes):
+        for name, batch, dash in ((by_rows, size, "-"), (by_columns, size * setting.clients, "--")):
+            label = f"Alg. {name[-1]}, B={batch}"
+            lines.append((label, ours(world, setting, name, batch), COLORS[i], dash))
+    return lines
 
 
 def _against_sgd(world: World, setting: Setting) -> list[tuple]:

@@ -1,7 +1,7 @@
 """One run of one algorithm: what it is asked (`Spec`), what it gives (`Curve`), where it is kept.
 
-`SOLVERS` has a line an algorithm, (world, spec) -> Curve. An algorithm on columns gets a line of
-its own there and may then stand wherever a claim names an algorithm.
+`SOLVERS` has a line an algorithm, (world, spec) -> Curve. Algorithms 3 and 4 are 1 and 2 where each
+client holds columns of all rows.
 """
 
 import json
@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ import numpy as np
 import fedmin
 from fedmin import SSCA, FedAvg, FedSGD, Power, WithoutReplacement
 
+ON_COLUMNS = ("alg3", "alg4")
 TAU, PENALTY = 0.1, 1e5  # tau and c
 PAPER = {1: (0.4, 0.4, 0.4), 10: (0.6, 0.9, 0.3), 100: (0.9, 0.9, 0.3)}  # B: (a1, a2, alpha)
 
@@ -72,6 +74,17 @@ class World:
     federation: fedmin.Federation
     book: Path | None = None  # runs are kept here as they end, so that no work is lost
     done: dict[Spec, Curve] = field(default_factory=dict)
+
+    @cached_property
+    def columns(self) -> fedmin.Federation:
+        """The same rows, each client with an equal share of the columns."""
+        rows, test = self.federation.pool, self.federation.test
+        blocks = np.array_split(np.arange(rows.x.shape[1]), self.federation.num_clients)
+        held_out = None if test is None else (np.asarray(test.x.values), np.asarray(test.y))
+        return fedmin.Federation.from_columns(
+            np.asarray(rows.x.values), np.asarray(rows.y), blocks, test=held_out,
+            classes=self.federation.classes,
+        )  # fmt: skip
 
     def network(self, spec: Spec) -> fedmin.MLP:
         """The papers' network: 128 swish units, no biases; lambda |w|^2 is l2/2 |w|^2."""
@@ -177,6 +190,8 @@ def sgd(world: World, spec: Spec) -> Curve:
 SOLVERS: dict[str, Callable[[World, Spec], Curve]] = {
     "alg1": algorithm_1,
     "alg2": algorithm_2,
+    "alg3": algorithm_1,
+    "alg4": algorithm_2,
     "sgd": sgd,
 }
 
@@ -192,8 +207,9 @@ def _minimize(world: World, spec: Spec, problem, method, **options) -> fedmin.Re
     with warnings.catch_warnings():
         # diverged or infeasible: the curve's status says so
         warnings.simplefilter("ignore", RuntimeWarning)
+        split = world.columns if spec.algorithm in ON_COLUMNS else world.federation
         return fedmin.minimize(
-            problem, world.federation, method, rounds=spec.rounds, seed=spec.seed,
+            problem, split, method, rounds=spec.rounds, seed=spec.seed,
             every=spec.every, progress=False, **options,
         )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from experiments.ssca.runs import PAPER, Spec, World
+from experiments.ssca.runs import ON_COLUMNS, PAPER, Spec, World
 from fedmin import data
 
 SEARCH_SEED = 1000  # steps are chosen with a seed that no result has
@@ -44,8 +44,11 @@ class Setting:
 
     def spec(self, algorithm: str, batch: int, seed: int, **changes) -> Spec:
         """An algorithm of the papers with their settings for this batch, or changed ones."""
-        which = {"alg1": {"weight": self.weight}, "alg2": {"limit": self.limit}}[algorithm]
-        given = {"rounds": self.rounds, "every": self.every, "schedule": PAPER[batch]}
+        free, bounded = {"weight": self.weight}, {"limit": self.limit}
+        which = {"alg1": free, "alg2": bounded, "alg3": free, "alg4": bounded}[algorithm]
+        # on columns a batch is of all clients together: as many rows a round, the same schedule
+        share = batch // self.clients if algorithm in ON_COLUMNS else batch
+        given = {"rounds": self.rounds, "every": self.every, "schedule": PAPER[share]}
         return Spec(algorithm, batch, seed, **{**given, **which, **changes})
 
 
