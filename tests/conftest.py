@@ -24,6 +24,14 @@ settings.register_profile("fedmin", deadline=None, max_examples=40, derandomize=
 settings.load_profile("fedmin")
 
 
+@pytest.fixture(scope="module")
+def quick_to_compile():
+    """For files whose many small programs are run for a moment only: compiling is most of it."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.fixture(scope="session")
 def apart() -> known.World:
     """Ridge regression whose clients want different things; solved by numpy.linalg."""

@@ -15,6 +15,7 @@ from fedmin import SSCA, Full, Power
 from test_dual_qp import clarabel_solve, solve
 from test_oracles import batch_rows
 
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
 ROUNDS = 5
 
 

@@ -9,6 +9,7 @@ import fedmin
 from fedmin import SSCA, Full, Power, WithoutReplacement
 from parted import CLASSES, FLAGS, LABELS, ORDER, K, N, X, split
 
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
 MLP = fedmin.MLP(K, CLASSES, hidden=(4,), l2=0.02)
 SOFTMAX = fedmin.Softmax(K, CLASSES, l2=0.1, bias=True)
 PROBLEMS = {

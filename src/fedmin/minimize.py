@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import jax
 import numpy as np
 
 from fedmin import checks
@@ -146,11 +147,17 @@ def assemble(
     y = np.asarray(federation.pool.y)
     problem.check(federation.pool.x.shape[1], federation.classes, y)
     participation.check(federation.num_clients)
+    server = jax.eval_shape(method.init_server, problem, jax.random.key(0))
+    reports = "multiplier" in jax.eval_shape(method.report, server)
     if record is None:
-        limits = [Optimality()] if problem.num_constraints else []
+        limits = [Optimality()] if problem.num_constraints and reports else []
         record = (Objective(), *limits, *([Scores("test")] if federation.test is not None else []))
     for metric in record:
         checks.is_a("record", metric, Metric, "[Objective(), GradientNorm()]")
+        if isinstance(metric, Optimality) and problem.num_constraints and not reports:
+            raise ValueError(
+                f"Optimality needs multipliers, which {type(method).__name__} does not report"
+            )
         if metric.on == "test" and federation.test is None:
             raise ValueError(
                 f"record asks for {metric} but the federation has no test rows; give test=(x, y)"
