@@ -3,7 +3,7 @@
     python -m benchmarks.ssca
 
 The network of the SSCA papers, 60,000 x 784, 10 clients, batches of 100 without replacement. All
-take turns of 100 rounds; the ratio is the median over turns next to each other.
+take turns of 60 rounds; the ratio is the median over turns next to each other.
 """
 
 import time
@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.workloads import W2, dense
 
-ROUNDS, TURNS = 100, 9
+ROUNDS, TURNS = 60, 7
 
 
 def contenders():
