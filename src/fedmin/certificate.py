@@ -212,7 +212,6 @@ def _measure(problem: Problem, federation: Federation, x: Any) -> tuple[Any, ...
     """F_0, grad F_0, F_1..M and their gradients f[M, d], as NumPy arrays."""
     pool = federation.pool
     rows = Rows(pool.x, pool.y, federation.measuring_weights())
-    count = problem.num_constraints
     # numbers become arrays, so that a new limit does not compile anew
     fluid = jax.tree.map(lambda a: jnp.asarray(a) if isinstance(a, float) else a, problem)
     values, slopes, value, slope = (
@@ -220,14 +219,11 @@ def _measure(problem: Problem, federation: Federation, x: Any) -> tuple[Any, ...
     )
     if not problem.bare:
         value, slope = value + values[0], slope + slopes[0]
-    first = len(values) - count
-    return value, slope, values[first:], slopes[first:]
+    return value, slope, problem.limits_of(values), problem.limits_of(slopes)
 
 
 @eqx.filter_jit
 def _sums(problem: Problem, x, rows: Rows):
-    number = jnp.int32(rows.count)
-    every = Shard(rows, jnp.int32(0), number, rows.count)
-    values, slopes, _ = every.sum(partial(problem.sums, x), problem.window)
+    values, slopes, _ = Shard.whole(rows).sum(partial(problem.sums, x), problem.window)
     value, slope = jax.value_and_grad(problem.regularizer)(x)
     return values, slopes, value, slope

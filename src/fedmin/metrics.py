@@ -112,14 +112,13 @@ class Optimality(Metric):
 
     def finish(self, problem, x, sums, reported):
         values, slopes = sums
-        count = problem.num_constraints
         slope = jax.grad(problem.regularizer)(x)
         if not problem.bare:
             slope = slope + slopes[0]
-        if not count:
+        if not problem.num_constraints:
             return (jnp.linalg.norm(slope),)
-        limits, nu = values[len(values) - count :], reported["multiplier"]
-        slope = slope + nu @ slopes[len(slopes) - count :]
+        limits, nu = problem.limits_of(values), reported["multiplier"]
+        slope = slope + nu @ problem.limits_of(slopes)
         worst = jnp.maximum(jnp.max(limits), 0)
         return (*limits, worst, jnp.linalg.norm(slope), jnp.max(jnp.abs(nu * limits)))
 

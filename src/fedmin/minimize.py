@@ -147,10 +147,9 @@ def assemble(
     y = np.asarray(federation.pool.y)
     problem.check(federation.pool.x.shape[1], federation.classes, y)
     participation.check(federation.num_clients)
-    server = jax.eval_shape(method.init_server, problem, jax.random.key(0))
-    reports = "multiplier" in jax.eval_shape(method.report, server)
+    reports = problem.num_constraints > 0 and _reports_multipliers(problem, method)
     if record is None:
-        limits = [Optimality()] if problem.num_constraints and reports else []
+        limits = [Optimality()] if reports else []
         record = (Objective(), *limits, *([Scores("test")] if federation.test is not None else []))
     for metric in record:
         checks.is_a("record", metric, Metric, "[Objective(), GradientNorm()]")
@@ -170,6 +169,11 @@ def assemble(
         test = federation.test
         problem.check(test.x.shape[1], federation.classes, np.asarray(test.y))
     return Run(problem, method, channel, participation, tuple(record), stop)
+
+
+def _reports_multipliers(problem: Problem, method: Method) -> bool:
+    server = jax.eval_shape(method.init_server, problem, jax.random.key(0))
+    return "multiplier" in jax.eval_shape(method.report, server)
 
 
 def _holders(federation: Federation) -> Holders:

@@ -100,7 +100,7 @@ class Problem(eqx.Module):
         if isinstance(rows, Rows):
             if rows.count <= self.window:
                 return jax.grad(self.value)(x, rows)
-            rows = Shard(rows, jnp.int32(0), jnp.int32(rows.count), rows.count)
+            rows = Shard.whole(rows)
 
         # by the tensors, joined once after the loop: within it a cut of x costs as much as the work
         def total(tensors, some):
@@ -122,18 +122,27 @@ class Problem(eqx.Module):
             return jnp.dot(rows.weight, self.losses(_join(tensors), rows)[:, k])
 
         # a function each, not rows of one: the compiler then sees where two gradients are the same
-        wanted = range(int(self.bare), 1 + self.num_constraints)
+        first = int(self.bare)
+        wanted = range(first, first + self.num_sums)
         found = [jax.value_and_grad(partial(total, k))(self.tensors(x)) for k in wanted]
         sums, slopes = zip(*((value, _join(slope)) for value, slope in found), strict=True)
         return jnp.stack(sums), jnp.stack(slopes), jnp.sum(rows.weight)
+
+    @property
+    def num_sums(self) -> int:
+        """How many functions `sums` has: 1 + M, or M without the objective."""
+        return 1 + self.num_constraints - self.bare
+
+    def limits_of(self, sums: Any) -> Any:
+        """The constraints' part of what `sums` gives, values or gradients."""
+        return sums[self.num_sums - self.num_constraints :]
 
     def linearize(self, x: Array, rows: Rows) -> tuple[Array, Array]:
         """`sums` as means: values f[1 + M] and gradients f[1 + M, d]."""
         if rows.count <= self.window:
             sums, slopes, weight = self.sums(x, rows)
         else:
-            all_rows = Shard(rows, jnp.int32(0), jnp.int32(rows.count), rows.count)
-            sums, slopes, weight = all_rows.sum(partial(self.sums, x), self.window)
+            sums, slopes, weight = Shard.whole(rows).sum(partial(self.sums, x), self.window)
         return sums / weight, slopes / weight
 
     def step(self, x: Array, rows: Rows, size: Array) -> Array:

@@ -64,6 +64,11 @@ class Shard(eqx.Module):
     capacity: int = eqx.field(static=True)  # no client has more rows than this
     even: bool = eqx.field(default=False, static=True)  # all have as many, each of weight 1
 
+    @classmethod
+    def whole(cls, rows: Rows) -> "Shard":
+        """All of some rows, as if one client held them."""
+        return cls(rows, jnp.int32(0), jnp.int32(rows.count), rows.count)
+
     def take(self, i: Array) -> Rows:
         """The client's rows with these indices, each below `size`."""
         return self.pool.take(self.start + i)

@@ -57,7 +57,7 @@ class Server(NamedTuple):
 
 def start(problem: OnColumns, batches: Batches, own: Any) -> Server:
     """The state before round 0, around the method's own."""
-    key, count = jax.random.key(0), 1 + problem.num_constraints - problem.bare
+    key, count = jax.random.key(0), problem.num_sums
 
     def embedded(key):
         head, blocks = problem.cut(problem.init(key))
@@ -162,7 +162,7 @@ class _Trips:
 
     def look(self, problem, server_rows, server, aggregate, now):
         """The head, by a server that knows the labels."""
-        batch = self.batches.read(_whole(server_rows), _draw(problem, self.batches, now))
+        batch = self.batches.read(Shard.whole(server_rows), _draw(problem, self.batches, now))
         if problem.whole.additive:  # everyone weighs 1/N in a sum
             h = problem.holders.clients * aggregate.total["embedding"]
         else:
@@ -199,12 +199,8 @@ def _nobody(problem: OnColumns, batches: Batches) -> Rows:
     held = problem.holders
     y = jnp.zeros(held.rows, jnp.int32)
     rows = Rows(Dense(jnp.zeros((held.rows, held.width))), y, jnp.ones(held.rows))
-    drawn = batches.draw(_whole(rows), jax.random.key(0), jnp.int32(0))
-    return batches.read(_whole(rows), drawn)
-
-
-def _whole(rows: Rows) -> Shard:
-    return Shard(rows, jnp.int32(0), jnp.int32(rows.count), rows.count)
+    drawn = batches.draw(Shard.whole(rows), jax.random.key(0), jnp.int32(0))
+    return batches.read(Shard.whole(rows), drawn)
 
 
 def _to_each(problem: OnColumns, parts: Any) -> Any:

@@ -138,12 +138,11 @@ class SSCA(Method):
 
     def _first(self, problem, key: Array) -> Server:
         w, count = starting_point(problem, key), problem.num_constraints
-        rows = 1 + count - problem.bare
         price = self.penalty.start if isinstance(self.penalty, Penalty) else self.penalty
         tau = self.tau.start if isinstance(self.tau, Tuned) else self.tau
         return Server(
             w=w,
-            model=Surrogates.none(rows, w),
+            model=Surrogates.none(problem.num_sums, w),
             tau=jnp.asarray(tau, w.dtype),
             toward=jnp.zeros(len(w) if isinstance(self.tau, Tuned) else 0, w.dtype),
             multipliers=jnp.zeros(count, w.dtype),
@@ -166,19 +165,16 @@ class SSCA(Method):
         }
 
     def client(self, problem, rows, state, down, now):
-        w, batch = down["model"], self.batches.read(rows, self._draw(rows, now, jnp.int32(0)))
+        w, drawn = down["model"], self.batches.draw(rows, now.key, jnp.int32(0))
+        batch = self.batches.read(rows, drawn)
         curved = {}
         if isinstance(self.tau, Tuned):
             curved = {"curvatures": curvatures(problem, w, down["direction"], batch)}
         if self.local_steps > 1:
             return self._walk(problem, rows, down, now) | curved, state
         values, slopes = problem.linearize(w, batch)
-        values = values[len(values) - problem.num_constraints :]
-        known = {"values": values} if len(values) else {}
+        known = {"values": problem.limits_of(values)} if problem.num_constraints else {}
         return {"gradients": slopes} | known | curved, state
-
-    def _draw(self, rows, now, k):
-        return self.batches.draw(rows, now.key, k)
 
     def _walk(self, problem, rows, down, now) -> dict[str, Array]:
         """K steps down the client's own Lagrangian; the mean of the surrogates on the way."""
@@ -187,15 +183,14 @@ class SSCA(Method):
 
         def step(k, carry):
             y, total = carry
-            batch = self.batches.read(rows, self._draw(rows, now, k))
+            batch = self.batches.read(rows, self.batches.draw(rows, now.key, k))
             values, slopes = problem.linearize(y, batch)
-            new = Surrogates(values - slopes @ y, slopes, y, y @ y)
+            new = sample(y, values, slopes)
             slope = price.astype(y.dtype) @ slopes + jax.grad(problem.regularizer)(y)
             return y - self.local_step * slope, jax.tree.map(jnp.add, total, new)
 
         w = down["model"]
-        count = 1 + problem.num_constraints - problem.bare
-        start = (w, Surrogates.none(count, w))
+        start = (w, Surrogates.none(problem.num_sums, w))
         total = jax.lax.fori_loop(0, self.local_steps, step, start)[1]
         return jax.tree.map(lambda a: a / self.local_steps, total)._asdict()
 
@@ -211,8 +206,7 @@ class SSCA(Method):
 
     def on_columns(self, problem, server: Server, estimate: columns.Estimate, now) -> Server:
         """The server's part where columns are split."""
-        first = len(estimate.values) - problem.num_constraints
-        new = sample(server.w, estimate.values[first:], estimate.gradients)
+        new = sample(server.w, problem.limits_of(estimate.values), estimate.gradients)
         return self.advance(problem, server, new, now.round)
 
     def advance(self, problem, server: Server, new: Surrogates, t, curves=None) -> Server:
@@ -256,15 +250,14 @@ class SSCA(Method):
 
     def _solve(self, problem, w, model: Surrogates, tau, penalty) -> dual_qp.Solution:
         """The convex problem, written for the way from w, so that nothing large cancels."""
-        count = problem.num_constraints
         drift = 2 * tau * (w - model.center)
         exact = problem.bare or self.regularizer == "exact"
         curve = problem.curvature() if exact else 0.0
         slope = 2 * curve * w if exact else jnp.zeros_like(w)
         if not problem.bare:
             slope, curve = slope + model.slopes[0] + drift, curve + tau
-        first = len(model.slopes) - count
-        limits, levels = model.slopes[first:] + drift, model.at(w, tau)[first:]
+        limits = problem.limits_of(model.slopes) + drift
+        levels = problem.limits_of(model.at(w, tau))
         return dual_qp.solve(slope, curve, limits, levels, tau, penalty)
 
     def _raise(self, server: Server, t) -> Server:
