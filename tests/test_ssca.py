@@ -12,6 +12,7 @@ import fedmin
 import known
 from agreement import run
 from fedmin import SSCA, Full, Power
+from fedmin.problem import stacked
 from test_dual_qp import clarabel_solve, solve
 from test_oracles import batch_rows
 
@@ -169,7 +170,7 @@ def test_estimates_are_unbiased_for_unequal_clients(world):
             shard = fedmin.Shard(own, jnp.int32(0), jnp.int32(own.count), own.count)
             now = fedmin.Now(jnp.int32(0), jax.random.fold_in(key, i))
             up, _ = method.client(world.problem, shard, (), {"model": x}, now)
-            total = total + p * up["gradients"][0]
+            total = total + p * stacked(up["gradients"])[0]
         return total
 
     draws = np.asarray(jax.vmap(once)(jax.random.split(jax.random.key(0), 4000)))

@@ -23,7 +23,7 @@ import numpy as np
 import scipy.optimize
 
 from fedmin.federation import Federation
-from fedmin.problem import Problem
+from fedmin.problem import Problem, stacked
 from fedmin.rows import Rows, Shard
 
 
@@ -226,4 +226,4 @@ def _measure(problem: Problem, federation: Federation, x: Any) -> tuple[Any, ...
 def _sums(problem: Problem, x, rows: Rows):
     values, slopes, _ = Shard.whole(rows).sum(partial(problem.sums, x), problem.window)
     value, slope = jax.value_and_grad(problem.regularizer)(x)
-    return values, slopes, value, slope
+    return values, stacked(slopes), value, slope

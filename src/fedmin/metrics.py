@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedmin import checks
-from fedmin.problem import Problem
+from fedmin.problem import Problem, stacked
 from fedmin.rows import Rows
 
 
@@ -108,7 +108,8 @@ class Optimality(Metric):
         return (*each, "violation", "stationarity", "complementarity")
 
     def measure(self, problem, x, rows):
-        return problem.sums(x, rows)[:2]
+        values, slopes, _ = problem.sums(x, rows)
+        return values, stacked(slopes)
 
     def finish(self, problem, x, sums, reported):
         values, slopes = sums

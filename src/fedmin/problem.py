@@ -112,10 +112,11 @@ class Problem(eqx.Module):
         sums, weight = rows.sum(part, self.window)
         return _join(sums) / weight + jax.grad(self.regularizer)(x)
 
-    def sums(self, x: Array, rows: Rows) -> tuple[Array, Array, Array]:
-        """The weighted sums f[1 + M] of all losses, their gradients f[1 + M, d], and the weight.
+    def sums(self, x: Array, rows: Rows) -> tuple[Array, list[list[Array]], Array]:
+        """The weighted sums f[1 + M] of all losses, their 1 + M gradients, and the weight.
 
-        Without the regularizer; and without the objective, f[M] and f[M, d], where it is `bare`.
+        Without the regularizer; and without the objective where it is `bare`. Gradients are by the
+        tensors of x, for the caller to join once and not for every batch: see `stacked`.
         """
 
         def total(k, tensors):
@@ -125,8 +126,9 @@ class Problem(eqx.Module):
         first = int(self.bare)
         wanted = range(first, first + self.num_sums)
         found = [jax.value_and_grad(partial(total, k))(self.tensors(x)) for k in wanted]
-        sums, slopes = zip(*((value, _join(slope)) for value, slope in found), strict=True)
-        return jnp.stack(sums), jnp.stack(slopes), jnp.sum(rows.weight)
+        sums, slopes = zip(*found, strict=True)
+        slopes = [[tensor.ravel() for tensor in slope] for slope in slopes]
+        return jnp.stack(sums), slopes, jnp.sum(rows.weight)
 
     @property
     def num_sums(self) -> int:
@@ -137,13 +139,14 @@ class Problem(eqx.Module):
         """The constraints' part of what `sums` gives, values or gradients."""
         return sums[self.num_sums - self.num_constraints :]
 
-    def linearize(self, x: Array, rows: Rows) -> tuple[Array, Array]:
-        """`sums` as means: values f[1 + M] and gradients f[1 + M, d]."""
+    def linearize(self, x: Array, rows: Rows) -> tuple[Array, list[list[Array]]]:
+        """`sums` as means: values f[1 + M] and 1 + M gradients by the tensors of x."""
         if rows.count <= self.window:
-            sums, slopes, weight = self.sums(x, rows)
-        else:
-            sums, slopes, weight = Shard.whole(rows).sum(partial(self.sums, x), self.window)
-        return sums / weight, slopes / weight
+            # weights that add up to one: the gradients then need not be divided
+            shares = Rows(rows.x, rows.y, rows.weight / jnp.sum(rows.weight))
+            return self.sums(x, shares)[:2]
+        sums, slopes, weight = Shard.whole(rows).sum(partial(self.sums, x), self.window)
+        return sums / weight, jax.tree.map(lambda a: a / weight, slopes)
 
     def step(self, x: Array, rows: Rows, size: Array) -> Array:
         """x - size * grad(x, rows); a problem may have a cheaper way than by the gradient."""
@@ -160,6 +163,11 @@ class Problem(eqx.Module):
     def size(self) -> int:
         """d, the length of x."""
         return jax.eval_shape(self.init, jax.random.key(0)).shape[0]
+
+
+def stacked(gradients: list[list[Array]]) -> Array:
+    """Gradients by the tensors of x, as rows f[count, d]."""
+    return jnp.stack([_join(tensors) for tensors in gradients])
 
 
 def _join(tensors: list[Array]) -> Array:

@@ -19,9 +19,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 MOST = 100  # turns; a handful is the rule
+FEW = 8  # vectors of which a product by pairs is faster than one of matrices
 
 
 class Solution(NamedTuple):
@@ -42,22 +44,41 @@ class _Dual(NamedTuple):
     c: Array
 
 
-def solve(g: Array, q: Any, v: Array, a: Array, tau: Any, c: Any) -> Solution:
-    """The minimum for g f[d], v f[M, d], a f[M] and positive q, tau, c.
+def solve(vectors: Array, q: Any, a: Array, tau: Any, c: Any) -> Solution:
+    """The minimum for the vectors g, v_1, .., v_M f[1 + M, d], a f[M] and positive q, tau, c.
 
     >>> import jax.numpy as jnp
     >>> from fedmin.inner.dual_qp import solve
-    >>> one, zero = jnp.ones(1), jnp.zeros(1)  # |w|^2 with (w - 2)^2 <= 1, which is 4 - 4w + w^2
-    >>> answer = solve(zero, 1.0, jnp.array([[-4.0]]), jnp.array([3.0]), 1.0, 100.0)
+    >>> vectors = jnp.array([[0.0], [-4.0]])  # |w|^2 with (w - 2)^2 <= 1, which is 4 - 4w + w^2
+    >>> answer = solve(vectors, 1.0, jnp.array([3.0]), 1.0, 100.0)
     >>> print(answer.w.round(5), answer.multipliers.round(5))
     [1.] [1.]
     """
-    vectors = jnp.concatenate([g[None], v])
-    q, tau, c = (jnp.asarray(number, g.dtype) for number in (q, tau, c))
-    dual = _Dual(vectors @ vectors.T, q, a, tau, c)
-    nu = {0: lambda: a, 1: lambda: _best(dual, a * 0, 0)[None]}.get(len(a), lambda: _search(dual))()
-    scale = jnp.concatenate([jnp.ones(1, g.dtype), nu]) / (-2 * _k(dual, nu))
-    return Solution(scale @ vectors, nu, jnp.maximum(_gradient(dual, nu)[0], 0))
+    q, tau, c = (jnp.asarray(number, vectors.dtype) for number in (q, tau, c))
+    if not len(a):
+        return Solution(vectors[0] / (-2 * q), a, a)
+    dual = _Dual(_products(vectors), q, a, tau, c)
+    nu = _best(dual, a * 0, 0)[None] if len(a) == 1 else _search(dual)
+    scale = jnp.concatenate([jnp.ones(1, nu.dtype), nu]) / (-2 * _k(dual, nu))
+    return Solution(_combination(scale, vectors), nu, jnp.maximum(_gradient(dual, nu)[0], 0))
+
+
+def _products(vectors: Array) -> Array:
+    """All products with each other, a few long vectors one pair after the other."""
+    count = len(vectors)
+    if count > FEW:
+        return vectors @ vectors.T
+    pairs = [(i, j) for i in range(count) for j in range(i, count)]
+    at = np.zeros((count, count), int)
+    for place, (i, j) in enumerate(pairs):
+        at[i, j] = at[j, i] = place
+    return jnp.stack([jnp.dot(vectors[i], vectors[j]) for i, j in pairs])[at]
+
+
+def _combination(scale: Array, vectors: Array) -> Array:
+    if len(vectors) > FEW:
+        return scale @ vectors
+    return sum((scale[m] * vectors[m] for m in range(1, len(vectors))), scale[0] * vectors[0])
 
 
 def _k(dual: _Dual, nu: Array) -> Array:

@@ -1,8 +1,9 @@
 """Convex surrogates of the objective and the constraints, all of the same curvature tau.
 
-    Fbar_m(u) = A_m + G_m.u + tau (|u|^2 - 2 W.u + S)
+A surrogate is a weighted mean of f_m(w_k) + grad f_m(w_k).(u - w_k) + tau |u - w_k|^2 over points
+w_k that were seen. It is kept as it looks from the newest w, so that nothing large cancels:
 
-is a weighted mean of f_m(w) + grad f_m(w).(u - w) + tau |u - w|^2 over points w that were seen.
+    Fbar_m(w + v) = A_m + G_m.v + tau (|v|^2 + 2 D.v + S),    D = mean of w - w_k,  S of |w - w_k|^2
 """
 
 from typing import NamedTuple
@@ -13,29 +14,45 @@ from jax import Array
 
 
 class Surrogates(NamedTuple):
-    """A mean of surrogates: of values, slopes and the points they were taken at."""
+    """Means over the points that were seen, from the newest w. Levels are the constraints' only."""
 
-    levels: Array  # A, f[1 + M], without the first if the objective has no data in it
-    slopes: Array  # G, f[1 + M, d], likewise
-    center: Array  # W, f[d]
-    spread: Array  # S
+    levels: Array  # A, f[M]
+    slopes: Array  # G, f[1 + M, d], without the first if the objective has no data in it
+    away: Array  # D, f[d]
+    spread: Array  # S, where M > 0: nothing else needs it
 
     @classmethod
-    def none(cls, count: int, w: Array) -> "Surrogates":
-        """Before anything is known, for `count` functions."""
-        zeros = jnp.zeros(count, w.dtype), jnp.zeros((count, len(w)), w.dtype)
-        return cls(*zeros, jnp.zeros_like(w), jnp.zeros((), w.dtype))
+    def none(cls, problem, w: Array) -> "Surrogates":
+        """Before anything is known: tau |u|^2 for every function, as in the paper."""
+        levels = jnp.zeros(problem.num_constraints, w.dtype)
+        slopes = jnp.zeros((problem.num_sums, len(w)), w.dtype)
+        return cls(levels, slopes, jnp.array(w), _square(levels, w))
 
-    def at(self, u: Array, tau: Array) -> Array:
-        """Fbar_m(u)."""
-        away = u @ u - 2 * self.center @ u + self.spread
-        return self.levels + self.slopes @ u + tau * away
+    @classmethod
+    def seen(cls, values: Array, slopes: Array, away: Array) -> "Surrogates":
+        """From the constraints' values and all gradients at one point, w - `away`."""
+        levels = values + _limits(values, slopes) @ away if len(values) else values
+        return cls(levels, slopes, away, _square(levels, away))
+
+    def moved(self, by: Array) -> "Surrogates":
+        """The same, from w + `by`."""
+        levels, spread = self.levels, self.spread
+        if len(levels):
+            levels = levels + _limits(levels, self.slopes) @ by
+            spread = spread + 2 * self.away @ by + by @ by
+        return Surrogates(levels, self.slopes, self.away + by, spread)
+
+    def mixed(self, new: "Surrogates", rho: Array) -> "Surrogates":
+        """1 - rho of these and rho of the new ones."""
+        return jax.tree.map(lambda a, b: (1 - rho) * a + rho * b, self, new)
 
 
-def sample(w: Array, values: Array, slopes: Array) -> Surrogates:
-    """The surrogates of one round, from estimates of the constraints' values and all gradients."""
-    unknown = jnp.zeros(len(slopes) - len(values), w.dtype)  # the objective's: nothing needs it
-    return Surrogates(jnp.concatenate([unknown, values]) - slopes @ w, slopes, w, w @ w)
+def _limits(levels: Array, slopes: Array) -> Array:
+    return slopes[len(slopes) - len(levels) :]
+
+
+def _square(levels: Array, v: Array) -> Array:
+    return v @ v if len(levels) else jnp.zeros((), v.dtype)
 
 
 def curvatures(problem, w: Array, v: Array, rows) -> Array:

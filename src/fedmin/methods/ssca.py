@@ -1,18 +1,18 @@
 """SSCA: stochastic successive convex approximation, with constraints.   [ye2022sample] Alg. 1-4
 
 client i    a batch of its rows;  means of f_m(w), grad f_m(w) over it,  m = 0..M
-server      running surrogates   G_m <- (1 - rho) G_m + rho grad f_m,  A_m likewise of f_m - grad.w,
-                                 W <- (1 - rho) W + rho w,  S <- (1 - rho) S + rho |w|^2
-            Fbar_m(u) = A_m + G_m.u + tau (|u|^2 - 2 W.u + S)
+server      running surrogates   Fbar_m <- (1 - rho) Fbar_m
+                                           + rho (f_m + grad f_m.(u - w) + tau |u - w|^2)
             wbar = argmin  Fbar_0(u) + r(u) + c sum s_m   s.t.  Fbar_m(u) <= s_m,  s >= 0
             w <- (1 - gamma) w + gamma wbar
 bytes       down d, up (1 + M) d + M  (an objective without data: M d + M)
 on columns  the same estimates by the trips of local/columns.py; the server's part is the same
 
-G and W apart are the paper's fhat = G - 2 tau W; apart, tau may differ from round to round. Means
-over clients have weights p_i = N_i/N, so that they are unbiased whatever the sizes. r(u) is
-linearized like everything else (the paper) or kept exact. The penalty c may grow: c_1 < c_2 < ..,
-each from where the last one ended, as long as some slack is left.
+The surrogates are kept as seen from w (inner/surrogates.py): the paper's fhat in other words, and
+tau may differ from round to round. Means over clients have weights p_i = N_i/N, so that they are
+unbiased whatever the sizes. r(u) is linearized like everything else (the paper) or kept exact. The
+penalty c may grow: c_1 < c_2 < .., each from where the last one ended, as long as some slack is
+left.
 
 Beyond the paper: with `local_steps` K > 1 a client walks K steps of size `local_step` down its own
 Lagrangian, and its surrogate is the mean of those at the K points it saw (up d + 1 more, down M);
@@ -29,9 +29,10 @@ from jax import Array
 
 from fedmin import checks, schedule
 from fedmin.inner import dual_qp
-from fedmin.inner.surrogates import Surrogates, curvatures, sample
+from fedmin.inner.surrogates import Surrogates, curvatures
 from fedmin.local import Batches, WithoutReplacement, columns
 from fedmin.method import Exchange, Method, starting_point
+from fedmin.problem import stacked
 from fedmin.split import OnColumns
 
 
@@ -142,7 +143,7 @@ class SSCA(Method):
         tau = self.tau.start if isinstance(self.tau, Tuned) else self.tau
         return Server(
             w=w,
-            model=Surrogates.none(problem.num_sums, w),
+            model=Surrogates.none(problem, w),
             tau=jnp.asarray(tau, w.dtype),
             toward=jnp.zeros(len(w) if isinstance(self.tau, Tuned) else 0, w.dtype),
             multipliers=jnp.zeros(count, w.dtype),
@@ -178,19 +179,19 @@ class SSCA(Method):
 
     def _walk(self, problem, rows, down, now) -> dict[str, Array]:
         """K steps down the client's own Lagrangian; the mean of the surrogates on the way."""
-        nu = down.get("multipliers", jnp.zeros(0))
+        w, nu = down["model"], down.get("multipliers", jnp.zeros(0))
         price = nu if problem.bare else jnp.concatenate([jnp.ones(1, nu.dtype), nu])
 
         def step(k, carry):
             y, total = carry
             batch = self.batches.read(rows, self.batches.draw(rows, now.key, k))
-            values, slopes = problem.linearize(y, batch)
-            new = sample(y, values, slopes)
+            values, each = problem.linearize(y, batch)
+            slopes = stacked(each)
+            new = Surrogates.seen(problem.limits_of(values), slopes, w - y)
             slope = price.astype(y.dtype) @ slopes + jax.grad(problem.regularizer)(y)
             return y - self.local_step * slope, jax.tree.map(jnp.add, total, new)
 
-        w = down["model"]
-        start = (w, Surrogates.none(problem.num_sums, w))
+        start = (w, jax.tree.map(jnp.zeros_like, Surrogates.none(problem, w)))
         total = jax.lax.fori_loop(0, self.local_steps, step, start)[1]
         return jax.tree.map(lambda a: a / self.local_steps, total)._asdict()
 
@@ -201,12 +202,13 @@ class SSCA(Method):
             new = Surrogates(**mean)
         else:
             values = mean.get("values", jnp.zeros(0, server.w.dtype))
-            new = sample(server.w, values, mean["gradients"])
+            new = Surrogates.seen(values, stacked(mean["gradients"]), jnp.zeros_like(server.w))
         return self.advance(problem, server, new, now.round, curves)
 
     def on_columns(self, problem, server: Server, estimate: columns.Estimate, now) -> Server:
         """The server's part where columns are split."""
-        new = sample(server.w, problem.limits_of(estimate.values), estimate.gradients)
+        values = problem.limits_of(estimate.values)
+        new = Surrogates.seen(values, estimate.gradients, jnp.zeros_like(server.w))
         return self.advance(problem, server, new, now.round)
 
     def advance(self, problem, server: Server, new: Surrogates, t, curves=None) -> Server:
@@ -219,11 +221,12 @@ class SSCA(Method):
             slope = jax.grad(problem.regularizer)(w)
             new = new._replace(slopes=new.slopes.at[0].add(slope))
         tau = self._tuned(server, curves, rho)
-        model = jax.tree.map(lambda a, b: (1 - rho) * a + rho * b, server.model, new)
+        model = server.model.mixed(new, rho)
         answer = self._solve(problem, w, model, tau, server.penalty)
+        way = gamma * answer.w
         moved = Server(
-            w=w + gamma * answer.w,
-            model=model,
+            w=w + way,
+            model=model.moved(way),
             tau=tau,
             toward=self._direction(answer.w),
             multipliers=answer.multipliers,
@@ -249,16 +252,17 @@ class SSCA(Method):
         return jnp.where(known, jnp.maximum(new, rule.slowly * server.tau), server.tau)
 
     def _solve(self, problem, w, model: Surrogates, tau, penalty) -> dual_qp.Solution:
-        """The convex problem, written for the way from w, so that nothing large cancels."""
-        drift = 2 * tau * (w - model.center)
+        """The convex problem for the way from w to wbar."""
         exact = problem.bare or self.regularizer == "exact"
         curve = problem.curvature() if exact else 0.0
-        slope = 2 * curve * w if exact else jnp.zeros_like(w)
-        if not problem.bare:
-            slope, curve = slope + model.slopes[0] + drift, curve + tau
-        limits = problem.limits_of(model.slopes) + drift
-        levels = problem.limits_of(model.at(w, tau))
-        return dual_qp.solve(slope, curve, limits, levels, tau, penalty)
+        vectors = model.slopes + 2 * tau * model.away
+        if problem.bare:
+            vectors = jnp.concatenate([2 * curve * w[None], vectors])
+        else:
+            vectors = vectors.at[0].add(2 * curve * w) if exact else vectors
+            curve = curve + tau
+        levels = model.levels + tau * model.spread
+        return dual_qp.solve(vectors, curve, levels, tau, penalty)
 
     def _raise(self, server: Server, t) -> Server:
         """A higher price where the last stage left slack."""
