@@ -44,6 +44,7 @@ def holed(value: float) -> np.ndarray:
 
 class Ball(fedmin.Domain):
     bounded = True
+    convex = True
 
     def contains(self, x, tolerance=1e-6):
         return jnp.linalg.norm(x) <= 1 + tolerance

@@ -12,7 +12,7 @@ import fedmin
 from fedmin import cli, demo, listing
 from fedmin.channels import CHANNELS
 from fedmin.data import DATASETS, PARTITIONERS
-from fedmin.domain import DOMAINS
+from fedmin.domains import DOMAINS
 from fedmin.methods import METHODS
 from fedmin.problems import PROBLEMS
 

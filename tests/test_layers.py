@@ -13,7 +13,7 @@ NOUNS = [
     "federation", "problem", "split", "method", "channel", "participation", "ledger", "metrics",
     "certificate", "result",
 ]  # fmt: skip
-CATALOGUES = ["problems", "local", "inner", "methods", "channels", "data"]
+CATALOGUES = ["domains", "problems", "local", "inner", "methods", "channels", "data"]
 AROUND = ["reports", "listing", "demo", "config", "cli"]
 LEVEL = {
     **dict.fromkeys(NOUNS, 0),

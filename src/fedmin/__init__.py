@@ -56,7 +56,7 @@ from fedmin.participation import (
     Participation,
     Uniform,
 )
-from fedmin.payload import Payload, Sparse
+from fedmin.payload import LowRank, Payload, Signs, Sparse
 from fedmin.problem import Problem
 from fedmin.problems import (
     CNN,
@@ -71,6 +71,7 @@ from fedmin.problems import (
     RowMean,
     Softmax,
     from_loss,
+    over,
     smallest,
     subject_to,
 )
@@ -94,6 +95,7 @@ __all__ = [
     "Federation",
     "rows",
     "Ledger",
+    "LowRank",
     "Batches",
     "Blocks",
     "Full",
@@ -146,6 +148,7 @@ __all__ = [
     "Participation",
     "Uniform",
     "Payload",
+    "Signs",
     "Sparse",
     "Problem",
     "CNN",
@@ -155,6 +158,7 @@ __all__ = [
     "Logistic",
     "Softmax",
     "from_loss",
+    "over",
     "Result",
     "Columns",
     "Rows",

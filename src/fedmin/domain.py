@@ -1,16 +1,19 @@
-"""The sets a solution may be confined to.
+"""Where a solution may lie: a closed set of flat vectors.
 
-A domain answers `contains(x)` and, where it can, `project(x)`. Later domains (balls, simplices,
-low-rank and l0 sets, products) add `lmo(g)`, the atom minimising <g, u> over the set, and
-`gap(x, g)`, how much a linear step over the set could still gain. One class each, one line in
-`DOMAINS`.
+A set answers `contains` and `diameter`, and what it can of
+    project(x)   the nearest point of the set
+    lmo(g)       an atom, the point u of the set with the least <g, u>, in a compact form
+    compact(x)   a point of the set as it travels: what can be left out is
+The sets are in `domains/`, one family a file.
 """
 
-from abc import abstractmethod
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
+
+from fedmin.payload import Payload
 
 
 class Domain(eqx.Module):
@@ -22,14 +25,48 @@ class Domain(eqx.Module):
     """
 
     bounded: eqx.AbstractClassVar[bool]
+    convex: eqx.AbstractClassVar[bool]
 
-    @abstractmethod
+    def fitted(self, parts: dict[str, tuple[int, ...]]) -> "Domain":
+        """This set for an x of these parts; refuses parts that it does not fit."""
+        return self
+
     def contains(self, x: Array, tolerance: float = 1e-6) -> Array:
         """Whether x lies in the set, up to a tolerance."""
+        raise TypeError(f"{type(self).__name__} cannot tell whether a point lies in it")
 
-    @abstractmethod
     def project(self, x: Array) -> Array:
         """The nearest point of the set."""
+        raise TypeError(f"{type(self).__name__} has no projection")
+
+    def lmo(self, g: Array) -> Array | Payload:
+        """The atom u of the set with the least <g, u>."""
+        raise TypeError(f"{type(self).__name__} has no linear minimizer")
+
+    @property
+    def diameter(self) -> Any:
+        """The largest distance of two of its points."""
+        return jnp.inf
+
+    def compact(self, x: Array) -> Array | Payload:
+        """A point of the set, as it travels."""
+        return x
+
+    def gap(self, x: Array, g: Array) -> Array:
+        """The most that <g, x - u> can be over the set: for a convex F with gradient g at x, no
+        less than F(x) - min F."""
+        u = self.lmo(g)
+        return g @ x - (u.inner(g) if isinstance(u, Payload) else g @ u)
+
+    @property
+    def can_project(self) -> bool:
+        """Whether it has a projection."""
+        return type(self).project is not Domain.project
+
+    @property
+    def has_atoms(self) -> bool:
+        """Whether it has a linear minimizer."""
+        return type(self).lmo is not Domain.lmo
 
 
 class Free(Domain):
@@ -41,12 +78,10 @@ class Free(Domain):
     """
 
     bounded = False
+    convex = True
 
     def contains(self, x, tolerance=1e-6):
         return jnp.all(jnp.isfinite(x))
 
     def project(self, x):
         return x
-
-
-DOMAINS = {"free": Free}

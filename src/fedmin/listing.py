@@ -15,7 +15,7 @@ def categories() -> dict[str, Callable[[], Lines]]:
     """The lists there are, by name."""
     from fedmin.channels import CHANNELS
     from fedmin.data import PARTITIONERS
-    from fedmin.domain import DOMAINS
+    from fedmin.domains import DOMAINS
     from fedmin.local import BATCHES
     from fedmin.participation import PARTICIPATIONS
     from fedmin.problems import PROBLEMS

@@ -34,6 +34,10 @@ class Payload(eqx.Module):
     def total(self) -> Array:
         """The dense sum over a leading client axis on every leaf."""
 
+    def inner(self, g: Array) -> Array:
+        """<g, the array>."""
+        return g @ self.dense()
+
 
 class Sparse(Payload):
     """A vector of `size` entries by its `indices` and `values`; repeated indices add up.
@@ -54,6 +58,70 @@ class Sparse(Payload):
         return Sparse(self.indices, factor * self.values, self.size)
 
     total = dense  # a scatter does not mind how many axes its indices have
+
+    def inner(self, g):
+        return g[self.indices] @ self.values
+
+
+class LowRank(Payload):
+    """A matrix left right^T, rows one after the other, by its factors [m, k] and [n, k].
+
+    >>> import jax.numpy as jnp, fedmin
+    >>> fedmin.LowRank(jnp.array([[1.0], [2.0]]), jnp.array([[3.0], [4.0]])).dense()
+    Array([3., 4., 6., 8.], dtype=float32)
+    """
+
+    left: Array
+    right: Array
+
+    def dense(self):
+        return (self.left @ self.right.T).ravel()
+
+    def scaled(self, factor):
+        return LowRank(factor * self.left, self.right)
+
+    def total(self):
+        return jnp.einsum("cmk,cnk->mn", self.left, self.right).ravel()
+
+    def inner(self, g):
+        matrix = g.reshape(self.left.shape[0], self.right.shape[0])
+        return jnp.sum(self.left * (matrix @ self.right))
+
+
+class Signs(Payload):
+    """A vector with two values only, a bit an entry: `high` where the bit is set, else `low`.
+
+    >>> import jax.numpy as jnp, fedmin
+    >>> fedmin.Signs.of(jnp.array([True, False, True]), -2.0, 2.0).dense()
+    Array([ 2., -2.,  2.], dtype=float32)
+    """
+
+    bits: Array  # u1[size / 8]
+    low: Array
+    high: Array
+    size: int = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, up: Array, low: Any, high: Any) -> "Signs":
+        """`high` where up, else `low`."""
+        low, high = (jnp.asarray(number, float) for number in (low, high))
+        return cls(jnp.packbits(up), low, high, up.shape[0])
+
+    def dense(self):
+        return jnp.where(self._up(self.bits), self.high, self.low)
+
+    def scaled(self, factor):
+        return Signs(self.bits, factor * self.low, factor * self.high, self.size)
+
+    def total(self):
+        def add(i, sum):
+            return sum + jnp.where(self._up(self.bits[i]), self.high[i], self.low[i])
+
+        zeros = jnp.zeros(self.size, self.low.dtype)
+        return jax.lax.fori_loop(0, self.bits.shape[0], add, zeros)
+
+    def _up(self, bits: Array) -> Array:
+        return jnp.unpackbits(bits, count=self.size).astype(bool)
 
 
 def is_payload(part: Any) -> bool:

@@ -4,6 +4,7 @@ A problem gives `losses`; values, gradients and products with the Hessian follow
 Column 0 of `losses` is the objective, columns 1..M are constraints, each a mean that must be <= 0.
 """
 
+import math
 from abc import abstractmethod
 from functools import partial
 from typing import Any, ClassVar
@@ -70,9 +71,14 @@ class Problem(eqx.Module):
         """The number q with regularizer(x) = q |x|^2, or None if it is of another form."""
         return 0.0 if type(self).regularizer is Problem.regularizer else None
 
+    @property
+    def parts(self) -> dict[str, tuple[int, ...]]:
+        """The tensors that x is made of, one after the other: their names and shapes."""
+        return {"x": (self.size(),)}
+
     def tensors(self, x: Array) -> list[Array]:
         """What x is made of, one after the other."""
-        return [x]
+        return cut(x, tuple(self.parts.values()))
 
     def scores(self, x: Array, rows: Rows) -> dict[str, Array]:
         """What else can be said of each row, as {name: f[n]}; its mean is recorded."""
@@ -127,8 +133,8 @@ class Problem(eqx.Module):
         wanted = range(first, first + self.num_sums)
         found = [jax.value_and_grad(partial(total, k))(self.tensors(x)) for k in wanted]
         sums, slopes = zip(*found, strict=True)
-        slopes = [[tensor.ravel() for tensor in slope] for slope in slopes]
-        return jnp.stack(sums), slopes, jnp.sum(rows.weight)
+        flat = [[tensor.ravel() for tensor in slope] for slope in slopes]
+        return jnp.stack(sums), flat, jnp.sum(rows.weight)
 
     @property
     def num_sums(self) -> int:
@@ -165,6 +171,13 @@ class Problem(eqx.Module):
         return jax.eval_shape(self.init, jax.random.key(0)).shape[0]
 
 
+def cut(x: Array, shapes: tuple[tuple[int, ...], ...]) -> list[Array]:
+    """x as tensors of these shapes, one after the other."""
+    # one split, not a slice each: its derivative is one concatenation
+    parts = jax.lax.split(x, [math.prod(shape) for shape in shapes])
+    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
 def stacked(gradients: list[list[Array]]) -> Array:
     """Gradients by the tensors of x, as rows f[count, d]."""
     return jnp.stack([_join(tensors) for tensors in gradients])
@@ -172,3 +185,59 @@ def stacked(gradients: list[list[Array]]) -> Array:
 
 def _join(tensors: list[Array]) -> Array:
     return jnp.concatenate([tensor.ravel() for tensor in tensors])
+
+
+class Wrapped(Problem):
+    """A problem around another one, which answers whatever is not said anew."""
+
+    inner: Problem
+
+    @property
+    def window(self) -> int:  # type: ignore[override]
+        return self.inner.window
+
+    @property
+    def domain(self):
+        return self.inner.domain
+
+    @property
+    def num_constraints(self):
+        return self.inner.num_constraints
+
+    @property
+    def tolerance(self):
+        return self.inner.tolerance
+
+    @property
+    def bare(self):
+        return self.inner.bare
+
+    @property
+    def parts(self):
+        return self.inner.parts
+
+    def init(self, key):
+        return self.inner.init(key)
+
+    def losses(self, x, rows):
+        return self.inner.losses(x, rows)
+
+    def regularizer(self, x):
+        return self.inner.regularizer(x)
+
+    def curvature(self):
+        return self.inner.curvature()
+
+    def tensors(self, x):
+        return self.inner.tensors(x)
+
+    def scores(self, x, rows):
+        return self.inner.scores(x, rows)
+
+    def check(self, features, classes, y):
+        self.inner.check(features, classes, y)
+
+    def predict(self, x: Array, rows: Rows) -> Array:
+        """What the problem predicts, if it does."""
+        inner: Any = self.inner
+        return inner.predict(x, rows)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedmin.problem import Problem
+from fedmin.problem import Problem, Wrapped
 from fedmin.rows import Rows
 
 
@@ -120,7 +120,7 @@ class FirstLayer(SplitProblem):
         return rows.x @ block.reshape(self.embedding, -1).T
 
 
-class OnColumns(Problem):
+class OnColumns(Wrapped):
     """A split problem together with who holds what: what a method is given on columns.
 
     Everything that is asked of the whole model is answered by the problem itself.
@@ -132,62 +132,23 @@ class OnColumns(Problem):
     [[0.0, 1.0], [2.0, 0.0]]
     """
 
-    whole: SplitProblem
+    inner: SplitProblem
     holders: Holders
 
     def cut(self, x: Array) -> tuple[Array, Array]:
         """The head's numbers and the clients' blocks."""
         held = self.holders
         starts, sizes = jnp.asarray(held.starts), jnp.asarray(held.sizes)
-        return self.whole.cut(x, starts, sizes, held.width)
+        return self.inner.cut(x, starts, sizes, held.width)
 
     def join(self, head: Array, blocks: Array) -> Array:
         """x from its parts; gradients too."""
         held = self.holders
-        return self.whole.join(head, blocks, jnp.asarray(held.starts), jnp.asarray(held.sizes))
-
-    def init(self, key):
-        return self.whole.init(key)
-
-    def losses(self, x, rows):
-        return self.whole.losses(x, rows)
+        return self.inner.join(head, blocks, jnp.asarray(held.starts), jnp.asarray(held.sizes))
 
     def totals(self, x, rows):
-        return self.whole.totals(x, rows)
-
-    @property
-    def window(self) -> int:  # type: ignore[override]
-        """Rows that are computed at a time."""
-        return self.whole.window
-
-    @property
-    def domain(self):
-        return self.whole.domain
-
-    @property
-    def num_constraints(self):
-        return self.whole.num_constraints
-
-    def regularizer(self, x):
-        return self.whole.regularizer(x)
-
-    def tensors(self, x):
-        return self.whole.tensors(x)
-
-    def scores(self, x, rows):
-        return self.whole.scores(x, rows)
-
-    @property
-    def tolerance(self):
-        return self.whole.tolerance
-
-    @property
-    def bare(self):
-        return self.whole.bare
-
-    def curvature(self):
-        return self.whole.curvature()
+        return self.inner.totals(x, rows)
 
     def check(self, features, classes, y):
-        self.whole.check(features, classes, y)
-        self.whole.check_split()
+        super().check(features, classes, y)
+        self.inner.check_split()

@@ -71,7 +71,7 @@ def result_of(
         server=state.server,
         clients=clients,
         memory=memory,
-        problem=run.problem.whole if isinstance(run.problem, OnColumns) else run.problem,
+        problem=run.problem.inner if isinstance(run.problem, OnColumns) else run.problem,
         method=run.method,
         **rest,
     )

@@ -61,8 +61,8 @@ def start(problem: OnColumns, batches: Batches, own: Any) -> Server:
 
     def embedded(key):
         head, blocks = problem.cut(problem.init(key))
-        h = jax.vmap(lambda block: problem.whole.embed(block, _nobody(problem, batches)))(blocks)
-        return head, h[0] if problem.whole.additive else h
+        h = jax.vmap(lambda block: problem.inner.embed(block, _nobody(problem, batches)))(blocks)
+        return head, h[0] if problem.inner.additive else h
 
     head, h = jax.eval_shape(embedded, key)
     values, by_head, by_h = (
@@ -82,7 +82,7 @@ def exchanges(
     `model(own)` is the flat x at which the losses are looked at.
     """
     trips = _Trips(batches, model, step)
-    reduce: Any = "sum" if problem.whole.additive else "gather"
+    reduce: Any = "sum" if problem.inner.additive else "gather"
     labels = problem.holders.labels
     up: Any = (trips.gradient, trips.finish, "gather")
     if labels == "server":
@@ -135,7 +135,7 @@ class _Trips:
 
     def embed(self, problem, rows, state, down, now):
         batch = self.batches.read(rows, down["indices"])
-        return {"embedding": problem.whole.embed(down["block"], batch)}, state
+        return {"embedding": problem.inner.embed(down["block"], batch)}, state
 
     def slope(self, problem, rows, state, down, now):
         """The losses' gradients by the embeddings, for those who do not know the labels."""
@@ -153,9 +153,9 @@ class _Trips:
         slopes = down.get("slope")
         if slopes is None:
             slopes = _slopes(problem, down["head"], down["embedding"], batch)
-        if not problem.whole.additive:
+        if not problem.inner.additive:
             slopes = slopes[:, rows.client]
-        back = jax.vjp(lambda block: problem.whole.embed(block, batch), down["block"])[1]
+        back = jax.vjp(lambda block: problem.inner.embed(block, batch), down["block"])[1]
         return {"gradient": jax.vmap(lambda slope: back(slope)[0])(slopes)}, state
 
     # the server listens
@@ -163,7 +163,7 @@ class _Trips:
     def look(self, problem, server_rows, server, aggregate, now):
         """The head, by a server that knows the labels."""
         batch = self.batches.read(Shard.whole(server_rows), _draw(problem, self.batches, now))
-        if problem.whole.additive:  # everyone weighs 1/N in a sum
+        if problem.inner.additive:  # everyone weighs 1/N in a sum
             h = problem.holders.clients * aggregate.total["embedding"]
         else:
             h = aggregate.replies["embedding"]
@@ -210,7 +210,7 @@ def _to_each(problem: OnColumns, parts: Any) -> Any:
 
 
 def _means(problem: OnColumns, head: Array, h: Array, rows: Rows) -> Array:
-    losses = problem.whole.head(head, h, rows)[:, int(problem.bare) :]
+    losses = problem.inner.head(head, h, rows)[:, int(problem.bare) :]
     return jnp.dot(rows.weight, losses) / jnp.sum(rows.weight)
 
 

@@ -12,6 +12,7 @@ from fedmin.problems.constrained import (
 from fedmin.problems.linear import LeastSquares, Logistic, Softmax
 from fedmin.problems.loss import from_loss
 from fedmin.problems.network import CNN, MLP, LeNet
+from fedmin.problems.over import over
 
 PROBLEMS = {
     "leastsquares": LeastSquares,
@@ -36,6 +37,7 @@ __all__ = [
     "RowMean",
     "Softmax",
     "from_loss",
+    "over",
     "smallest",
     "subject_to",
 ]

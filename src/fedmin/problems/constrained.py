@@ -17,7 +17,7 @@ from jax import Array
 
 from fedmin import checks
 from fedmin.matrix import Dense
-from fedmin.problem import Problem
+from fedmin.problem import Problem, Wrapped
 from fedmin.rows import Rows
 from fedmin.split import SplitProblem
 
@@ -138,23 +138,22 @@ class RowMean(Constraint):
         return each[:, None]
 
 
-class Constrained(Problem):
+class Constrained(Wrapped):
     """A problem under constraints; made by `subject_to` and `smallest`."""
 
-    problem: Problem
     limits: tuple[Constraint, ...]
     goal: Literal["loss", "norm"] = eqx.field(default="loss", static=True)
     within: float = eqx.field(default=1e-3, static=True)
 
     def __check_init__(self):
-        checks.is_a("problem", self.problem, Problem, "Logistic(30)")
+        checks.is_a("problem", self.inner, Problem, "Logistic(30)")
         if not self.limits:
             raise ValueError("give at least one constraint, such as LossAtMost(0.1)")
         for limit in self.limits:
             checks.is_a("constraint", limit, Constraint, "LossAtMost(0.1)")
-        if self.problem.num_constraints:
+        if self.inner.num_constraints:
             raise ValueError(
-                f"{type(self.problem).__name__} has constraints already; give all of them at once"
+                f"{type(self.inner).__name__} has constraints already; give all of them at once"
             )
         checks.positive("tolerance", self.within)
 
@@ -170,27 +169,8 @@ class Constrained(Problem):
     def bare(self) -> bool:
         return self.goal == "norm"
 
-    @property
-    def domain(self):
-        return self.problem.domain
-
-    @property
-    def window(self):  # type: ignore[override]
-        return self.problem.window
-
-    def init(self, key):
-        return self.problem.init(key)
-
-    def tensors(self, x):
-        return self.problem.tensors(x)
-
-    def predict(self, x: Array, rows: Rows) -> Array:
-        """What the problem predicts."""
-        predict: Any = self.problem
-        return predict.predict(x, rows)
-
     def losses(self, x, rows):
-        return self._with_limits(x, rows, self.problem.losses(x, rows)[:, 0])
+        return self._with_limits(x, rows, self.inner.losses(x, rows)[:, 0])
 
     def _with_limits(self, x: Any, rows: Rows, loss: Array) -> Array:
         first = jnp.zeros_like(loss) if self.bare else loss
@@ -198,16 +178,13 @@ class Constrained(Problem):
         return jnp.concatenate([first[:, None], *limits], axis=1)
 
     def regularizer(self, x):
-        return jnp.sum(x**2) if self.bare else self.problem.regularizer(x)
+        return jnp.sum(x**2) if self.bare else self.inner.regularizer(x)
 
     def curvature(self):
-        return 1.0 if self.bare else self.problem.curvature()
-
-    def scores(self, x, rows):
-        return self.problem.scores(x, rows)
+        return 1.0 if self.bare else self.inner.curvature()
 
     def check(self, features, classes, y):
-        self.problem.check(features, classes, y)
+        super().check(features, classes, y)
         for limit in self.limits:
             column = getattr(limit, "column", None)
             if column is not None and column >= features:
@@ -219,7 +196,7 @@ class SplitConstrained(Constrained, SplitProblem):
 
     @property
     def _split(self) -> SplitProblem:
-        return cast(SplitProblem, self.problem)
+        return cast(SplitProblem, self.inner)
 
     @property
     def additive(self) -> bool:  # type: ignore[override]

@@ -127,6 +127,10 @@ class Linear(FirstLayer):
     def init(self, key):
         return jnp.zeros(self.features + self.bias)
 
+    @property
+    def parts(self):
+        return {"weights": (self.features,), **({"bias": (1,)} if self.bias else {})}
+
     def predict(self, x: Array, rows: Rows) -> Array:
         """f[n]: z.x, plus the bias if there is one."""
         return rows.x @ x[: self.features] + x[-1] if self.bias else rows.x @ x
@@ -218,6 +222,11 @@ class Softmax(FirstLayer, Classifier):
 
     def init(self, key):
         return jnp.zeros(self.classes * (self.features + self.bias))
+
+    @property
+    def parts(self):
+        bias = {"bias": (self.classes,)} if self.bias else {}
+        return {"weights": (self.classes, self.features), **bias}
 
     def predict(self, x: Array, rows: Rows) -> Array:
         """f[n, classes]: logits."""

@@ -23,6 +23,14 @@ class Loss(Problem):
     unravel: Callable = eqx.field(static=True)  # f[d] -> the user's parameters
     score: Callable | None = eqx.field(static=True)
     row_shape: tuple[int, ...] | None = eqx.field(static=True)
+    named: tuple[tuple[str, tuple[int, ...]], ...] = eqx.field(static=True)
+
+    @property
+    def parts(self):
+        return dict(self.named)
+
+    def tensors(self, x):
+        return [x]  # it is the user's function that cuts it
 
     def init(self, key):
         return self.start
@@ -81,4 +89,7 @@ def from_loss(
     if not jax.tree.leaves(arrays):
         raise ValueError("params has no array of floating-point numbers to train")
     flat, back = ravel_pytree(arrays)
-    return Loss(flat, l2, loss, lambda x: eqx.combine(back(x), rest), score, row_shape)
+    paths = jax.tree_util.tree_leaves_with_path(arrays)
+    named = tuple((jax.tree_util.keystr(p, simple=True, separator="."), a.shape) for p, a in paths)
+    whole = lambda x: eqx.combine(back(x), rest)
+    return Loss(flat, l2, loss, whole, score, row_shape, named)

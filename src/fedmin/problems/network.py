@@ -18,7 +18,7 @@ from jax import Array
 
 from fedmin import checks
 from fedmin.matrix import Dense
-from fedmin.problem import Problem
+from fedmin.problem import Problem, cut
 from fedmin.problems.linear import (
     Classifier,
     check_ridge,
@@ -40,13 +40,6 @@ def draw(key: Array, shapes: Shapes) -> Array:
         for k, s in zip(keys, shapes, strict=True)
     ]
     return jnp.concatenate(parts)
-
-
-def cut(x: Array, shapes: Shapes) -> list[Array]:
-    """x as tensors of these shapes, one after the other."""
-    # one split, not a slice each: its derivative is one concatenation
-    parts = jax.lax.split(x, [math.prod(shape) for shape in shapes])
-    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def layer_shapes(pairs: Sequence[tuple[int, int]], bias: bool) -> Shapes:
@@ -108,8 +101,13 @@ class Network(Classifier):
     def init(self, key):
         return draw(key, self.shapes)
 
-    def tensors(self, x):
-        return cut(x, self.shapes)
+    @property
+    def parts(self):
+        layer, found = 0, {}
+        for shape in self.shapes:
+            layer += len(shape) > 1
+            found[f"{'weights' if len(shape) > 1 else 'bias'}_{layer}"] = shape
+        return found
 
     def regularizer(self: Any, x):  # subclasses have `l2`
         return ridge(self.l2, x)
