@@ -9,7 +9,7 @@ from fedmin.methods import METHODS
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "fedmin"
 NOUNS = [
-    "devices", "checks", "matrix", "payload", "rows", "domain", "schedule", "holdings", "curves",
+    "devices", "checks", "describe", "matrix", "payload", "rows", "domain", "schedule", "holdings", "curves",
     "federation", "problem", "split", "method", "channel", "participation", "ledger", "metrics",
     "certificate", "result",
 ]  # fmt: skip

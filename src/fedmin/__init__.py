@@ -9,6 +9,7 @@ from fedmin.certificate import Certificate, certify
 from fedmin.channel import Channel
 from fedmin.channels import Plain, TopK
 from fedmin.domain import Domain, Free
+from fedmin.engines.checkpoint import Checkpoint, CheckpointError
 from fedmin.engines.loopback import ClientError, Loopback
 from fedmin.engines.simulator import Simulator
 from fedmin.federation import Federation, rows
@@ -126,6 +127,8 @@ __all__ = [
     "Optimality",
     "Rule",
     "Certificate",
+    "Checkpoint",
+    "CheckpointError",
     "certify",
     "Constraint",
     "GroupLossAtMost",

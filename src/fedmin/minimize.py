@@ -13,6 +13,7 @@ from fedmin.certificate import certificate_of
 from fedmin.channel import Channel
 from fedmin.channels import Plain
 from fedmin.domain import Free
+from fedmin.engines.checkpoint import Checkpoint
 from fedmin.engines.loopback import Loopback
 from fedmin.engines.rounds import Run
 from fedmin.engines.simulator import Simulator
@@ -41,6 +42,7 @@ def minimize(
     engine: Simulator | Loopback | None = None,
     progress: bool | None = None,
     certificate: bool = True,
+    checkpoint: Checkpoint | None = None,
 ) -> Result:
     """Minimize F(x) = sum_i p_i f_i(x) + r(x) over a federation, by a method.
 
@@ -55,6 +57,7 @@ def minimize(
     engine         Simulator() or Loopback()
     progress       a bar on standard error: yes, no, or only at a terminal (None)
     certificate    measure the last model on all rows, if the method handles constraints
+    checkpoint     where to keep what is needed to go on after a crash, and how often
 
     >>> import fedmin
     >>> table = fedmin.data.load("breast_cancer").standardized()
@@ -71,7 +74,12 @@ def minimize(
     checks.at_least("seed", seed, 0)
     engine = Simulator() if engine is None else engine
     checks.is_a("engine", engine, (Simulator, Loopback), "Simulator() or Loopback()")
-    result = engine.run(run, federation, rounds=rounds, seed=seed, every=every, progress=progress)
+    if checkpoint is not None:
+        checks.is_a("checkpoint", checkpoint, Checkpoint, 'Checkpoint("folder")')
+    result = engine.run(
+        run, federation, rounds=rounds, seed=seed, every=every, progress=progress,
+        checkpoint=checkpoint,
+    )  # fmt: skip
     name = type(method).__name__
     if result.status == "diverged":
         words = f"{name} stopped at {result.reason}; the result has what came before"

@@ -17,6 +17,7 @@ import numpy as np
 from fedmin import payload
 from fedmin.engines import rounds as part
 from fedmin.engines import wire
+from fedmin.engines.checkpoint import Checkpoint, Keeper
 from fedmin.engines.history import History, fault_reason, result_of
 from fedmin.engines.layout import alone, lay_out
 from fedmin.engines.progress import Interrupt, Progress
@@ -86,6 +87,7 @@ class Loopback:
         seed: int,
         every: int,
         progress: bool | None,
+        checkpoint: Checkpoint | None = None,
     ) -> Result:
         """Run and return the result."""
         # numbers become arrays, so that a new step size does not compile anew
@@ -94,9 +96,13 @@ class Loopback:
         session = _Session(run, federation, jax.random.key(seed))
         start = session.measure()
         history = History(session.columns, start)
-        best = part.best_of(run, session.columns, None, session.server, start, 0)
+        session.best = part.best_of(run, session.columns, None, session.server, start, 0)
+        ledger = session.ledger
+        keeper = Keeper(checkpoint, run, federation, seed, every)
+        done, before, status, reason, state = keeper.resume(session.state, history, ledger)
+        session.state = state
         ready = time.perf_counter()
-        ledger, status, reason, done = session.ledger, "done", "", 0
+        spent = before
         with Progress(type(run.method).__name__, rounds, progress) as bar, Interrupt() as interrupt:
             while done < rounds and status == "done":
                 count, culprit = session.round(done)
@@ -109,23 +115,26 @@ class Loopback:
                     break
                 ledger.add_rounds([count])
                 done += 1
-                spent = time.perf_counter() - ready
+                spent = before + time.perf_counter() - ready
                 if values is not None:
                     history.add(done, spent, values)
-                    best = part.best_of(run, session.columns, best, session.server, values, done)
+                    session.best = part.best_of(
+                        run, session.columns, session.best, session.server, values, done
+                    )
                     if run.stop is not None and bool(run.stop(session.columns, values)):
                         status, reason = "stopped", f"the stopping rule held after round {done}"
                 bar.update(done, done / spent, history.last("objective"), ledger.bytes())
                 if interrupt.asked and done < rounds:
-                    status, reason = "interrupted", f"Ctrl-C after round {done}"
-        stack = partial(jax.tree.map, lambda *a: np.stack(a))
-        memories = zip(*session.memory, strict=True)
-        memory = tuple(stack(*m) for m in memories)
-        state = State(session.server, stack(*session.clients), memory, best)
+                    status, reason = "interrupted", f"{interrupt.asked} after round {done}"
+                if keeper.due(done):
+                    status, reason = keeper.keep(
+                        done, spent, status, reason, session.state, history, ledger
+                    )
+        keeper.close(done, spent, status, reason, session.state, history, ledger)
         return result_of(
-            run, history, ledger, state, federation.num_clients,
+            run, history, ledger, session.state, federation.num_clients,
             rounds=done, seed=seed, status=status, reason=reason,
-            compile_seconds=ready - clock, run_seconds=time.perf_counter() - ready,
+            compile_seconds=ready - clock, run_seconds=spent,
         )  # fmt: skip
 
 
@@ -149,6 +158,7 @@ class _Session:
             [jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), s.memory) for s in self.shapes]
             for _ in range(self.population)
         ]
+        self.best: Any = None
         self.exchanges = method.exchanges(problem)
         self.told: list[list[Told]] = []
         self.ledger: Ledger = part.ledger_of(run, self.shapes, self.population)
@@ -158,6 +168,22 @@ class _Session:
         if run.stop is not None:
             run.stop.check(self.columns)
         self.data = lay_out(federation, 1)
+
+    @property
+    def state(self) -> State:
+        """All that the future depends on, as one value."""
+        stack = partial(jax.tree.map, lambda *a: jnp.stack(a))
+        memory = tuple(stack(*m) for m in zip(*self.memory, strict=True))
+        return State(self.server, stack(*self.clients), memory, self.best)
+
+    @state.setter
+    def state(self, state: State) -> None:
+        def of(i, tree):
+            return jax.tree.map(lambda a: a[i], tree)
+
+        self.server, self.best = state.server, state.best
+        self.clients = [of(i, state.clients) for i in range(self.population)]
+        self.memory = [[of(i, m) for m in state.memory] for i in range(self.population)]
 
     def _carry_key(self, data: bytes) -> bytes:
         if len(data) not in [line.bytes for line, _ in self.ledger.setup]:

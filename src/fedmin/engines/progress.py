@@ -54,21 +54,25 @@ class Progress:
 
 
 class Interrupt:
-    """Turns the first Ctrl-C into a flag that is read between segments; a second one raises."""
+    """Turns the first Ctrl-C or SIGTERM into a flag that is read between segments.
+
+    A second one ends the program at once.
+    """
 
     def __init__(self) -> None:
-        self.asked = False
-        self._before: Any = None
+        self.asked = ""  # by what
+        self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "Interrupt":
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._hear)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._hear)
         return self
 
     def _hear(self, number: int, frame: Any) -> None:
         if self.asked:
             raise KeyboardInterrupt
-        self.asked = True
+        self.asked = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
 
     def __exit__(
         self,
@@ -76,5 +80,5 @@ class Interrupt:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+        for number, before in self._before.items():
+            signal.signal(number, before)

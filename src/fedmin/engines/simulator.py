@@ -11,6 +11,7 @@ import numpy as np
 
 from fedmin import checks
 from fedmin.engines import rounds as part
+from fedmin.engines.checkpoint import Checkpoint, Keeper
 from fedmin.engines.history import History, fault_reason, result_of
 from fedmin.engines.layout import Data, Form, bare, lay_out
 from fedmin.engines.program import SEGMENT, Log, Plan, programs
@@ -55,6 +56,7 @@ class Simulator:
         seed: int,
         every: int,
         progress: bool | None,
+        checkpoint: Checkpoint | None = None,
     ) -> Result:
         """Run and return the result."""
         plan, data, ledger = self.prepare(run, federation)
@@ -65,11 +67,12 @@ class Simulator:
         state, _ = segment(run, data, state, key, *_numbers(0, 0, every, rounds))
         jax.block_until_ready(state)
         compile_seconds = time.perf_counter() - clock
-        history, done, status, reason = History(plan.columns, start), 0, "done", ""
-        spent, length = 0.0, 1
+        history, length = History(plan.columns, start), 1
+        keeper = Keeper(checkpoint, run, federation, seed, every)
+        done, spent, status, reason, state = keeper.resume(state, history, ledger)
         with Progress(type(run.method).__name__, rounds, progress) as bar, Interrupt() as interrupt:
             while done < rounds and status == "done":
-                length = min(length, SEGMENT, rounds - done)
+                length = min(length, SEGMENT, rounds - done, keeper.room(done))
                 clock = time.perf_counter()
                 state, log = segment(run, data, state, key, *_numbers(done, length, every, rounds))
                 log = jax.device_get(jax.block_until_ready(log))
@@ -78,9 +81,11 @@ class Simulator:
                 spent += took
                 bar.update(done, done / spent, history.last("objective"), ledger.bytes())
                 if interrupt.asked and status == "done" and done < rounds:
-                    status, reason = "interrupted", f"Ctrl-C after round {done}"
+                    status, reason = "interrupted", f"{interrupt.asked} after round {done}"
+                status, reason = keeper.keep(done, spent, status, reason, state, history, ledger)
                 # a watched run comes back to Python often enough for the bar to move
                 length = int(length * (0.25 if bar.shown else 2.0) / max(took, 1e-4)) + 1
+        keeper.close(done, spent, status, reason, state, history, ledger)
         return result_of(
             run, history, ledger, state, federation.num_clients,
             rounds=done, seed=seed, status=status, reason=reason,
