@@ -9,12 +9,15 @@ from fedmin.methods import METHODS
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "fedmin"
 NOUNS = [
-    "devices", "checks", "describe", "matrix", "payload", "rows", "domain", "schedule", "holdings", "curves",
-    "federation", "problem", "split", "method", "channel", "participation", "ledger", "metrics",
-    "certificate", "result",
+    "devices", "checks", "describe", "matrix", "payload", "rows", "domain", "schedule", "holdings",
+    "curves", "federation", "problem", "split", "method", "channel", "participation", "ledger",
+    "metrics", "certificate", "result",
 ]  # fmt: skip
 CATALOGUES = ["domains", "problems", "local", "inner", "methods", "channels", "data"]
-AROUND = ["reports", "listing", "demo", "config", "cli"]
+AROUND = [
+    "reports", "listing", "demo", "document", "config", "runs", "compare", "starter", "live",
+    "watch", "cli",
+]  # fmt: skip
 LEVEL = {
     **dict.fromkeys(NOUNS, 0),
     **dict.fromkeys(CATALOGUES, 1),

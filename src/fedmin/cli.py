@@ -1,4 +1,4 @@
-"""The command line: `fedmin demo`, `fedmin list`, `fedmin version`.
+"""The command line: demo, init, show, run, compare, plot, report, watch, list, version.
 
 What only one command needs is imported inside it. Bad input ends in one red line on standard error
 and exit code 2; a traceback means a bug.
@@ -116,6 +116,140 @@ def version() -> None:
     width = max(map(len, found))
     for name, value in found.items():
         typer.echo(f"{name.ljust(width)}  {value}")
+
+
+File = Annotated[Path, typer.Argument(help="A configuration file, TOML.")]
+Runs = Annotated[
+    list[Path], typer.Argument(help="Folders of runs, or folders with such folders in them.")
+]
+
+
+@app.command()
+@plainly
+def init(
+    method: Annotated[str, typer.Argument(help="A method, as in `fedmin list methods`.")],
+    file: Annotated[Path, typer.Option(help="Where to write; - is standard output.")] = Path(
+        "fedmin.toml"
+    ),
+) -> None:
+    """Write a commented configuration file for a method."""
+    from fedmin.starter import starter
+
+    text = starter(method)
+    if str(file) == "-":
+        typer.echo(text, nl=False)
+        return
+    if file.exists():
+        raise ValueError(f"{file} is there already; give another name with --file")
+    file.write_text(text, "utf-8")
+    typer.echo(f"{file}: look at it with `fedmin show {file}`, run it with `fedmin run {file}`")
+
+
+@app.command()
+@plainly
+def show(file: File) -> None:
+    """What a file would run, how large it is and how many bytes it will cost; runs nothing."""
+    from fedmin.config import Config
+    from fedmin.listing import show as lined_up
+    from fedmin.runs import costs
+
+    head = ["run", "id", "d", "rows", "clients", "rounds", "MB down", "MB up"]
+    lines = []
+    for job in Config.read(file).jobs():
+        cost = costs(job)
+        ways = (f"{cost.rounds * way / 1e6:,.3f}" for way in (cost.down, cost.up))
+        sizes = f"{cost.size:,}", f"{cost.rows:,}", str(cost.clients), str(cost.rounds)
+        lines.append([job.label, job.id, *sizes, *ways])
+    lined_up(head, lines, right=head[2:])
+    typer.echo("bytes are what it takes if every asked client takes part in every round")
+
+
+@app.command()
+@plainly
+def run(
+    file: File,
+    out: Annotated[Path, typer.Option(help="Where the folders of runs go.")] = Path("runs"),
+    force: Annotated[bool, typer.Option(help="Run again what is there already.")] = False,
+    quiet: Annotated[bool, typer.Option(help="Print nothing but errors.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="A line of JSON a run.")] = False,
+) -> None:
+    """Run a file: a folder a run. What was stopped goes on; what is there is not run again."""
+    from fedmin import runs
+    from fedmin.config import Config
+    from fedmin.live import Live
+
+    config = Config.read(file)
+    broken = False
+    with Live(config.jobs(), quiet=quiet or json) as live:
+        for ran in runs.run(config, out, force=force, watch=live.watch):
+            live.ended(ran)
+            broken = broken or ran.result.status in ("diverged", "interrupted")
+            if json:
+                typer.echo(runs.line_of(ran))
+            if ran.result.status == "interrupted":
+                break
+    if broken:
+        raise typer.Exit(1)
+
+
+@app.command()
+@plainly
+def compare(
+    folders: Runs,
+    column: Annotated[str, typer.Option(help="What is compared.")] = "objective",
+    to: Annotated[str, typer.Option(help="Levels to reach, such as 0.5,0.3")] = "",
+) -> None:
+    """Rounds, megabytes and seconds to levels, and how runs ended; seeds as mean and spread."""
+    from fedmin import compare as side_by_side
+    from fedmin.listing import show as lined_up
+    from fedmin.runs import load_all
+
+    results = load_all(folders)
+    for head, lines in side_by_side.tables(results, column, side_by_side.levels(to)):
+        lined_up(head, lines, right=head[1:])
+        typer.echo("")
+
+
+@app.command()
+@plainly
+def plot(
+    folders: Runs,
+    out: Annotated[Path, typer.Option(help="The picture.")] = Path("fedmin.png"),
+    columns: Annotated[str, typer.Option(help="Recorded columns, such as objective,gap")] = "",
+) -> None:
+    """Curves of runs as one picture."""
+    from fedmin.reports.figure import figure
+    from fedmin.reports.tables import recorded
+    from fedmin.runs import load_all
+
+    results = load_all(folders)
+    wanted = [c for c in columns.split(",") if c] or recorded(results)
+    typer.echo(figure(results, out, columns=wanted))
+
+
+@app.command()
+@plainly
+def report(
+    folders: Runs,
+    out: Annotated[Path, typer.Option(help="The page.")] = Path("fedmin-report.html"),
+) -> None:
+    """One HTML page of runs that opens offline."""
+    from fedmin.runs import load_all, report_of
+
+    out.write_text(report_of(load_all(folders)), "utf-8")
+    typer.echo(out)
+
+
+@app.command()
+@plainly
+def watch(
+    folders: Runs,
+    port: Annotated[int, typer.Option(help="On localhost.")] = 8765,
+) -> None:
+    """The report of runs that are still going, at a local address, always up to date."""
+    from fedmin.watch import serve
+
+    serve(folders, port, say=typer.echo)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from fedmin.channels import Plain
 from fedmin.domain import Free
 from fedmin.engines.checkpoint import Checkpoint
 from fedmin.engines.loopback import Loopback
+from fedmin.engines.progress import Show
 from fedmin.engines.rounds import Run
 from fedmin.engines.simulator import Simulator
 from fedmin.engines.sweep import Sweep, run_lanes
@@ -40,7 +41,7 @@ def minimize(
     every: int = 1,
     stop: Rule | None = None,
     engine: Simulator | Loopback | None = None,
-    progress: bool | None = None,
+    progress: Show = None,
     certificate: bool = True,
     checkpoint: Checkpoint | None = None,
 ) -> Result:
@@ -55,7 +56,8 @@ def minimize(
     record, every  what is measured (the objective, and scores on test rows), every so many rounds
     stop           a rule that ends the run early
     engine         Simulator() or Loopback()
-    progress       a bar on standard error: yes, no, or only at a terminal (None)
+    progress       a bar on standard error: yes, no, or only at a terminal (None); or a function
+                   that is told how far the run is
     certificate    measure the last model on all rows, if the method handles constraints
     checkpoint     where to keep what is needed to go on after a crash, and how often
 

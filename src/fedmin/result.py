@@ -1,15 +1,34 @@
 """What a run returns."""
 
+import contextlib
+import csv
+import json
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from html import escape
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedmin.certificate import Certificate
-from fedmin.ledger import Ledger
+from fedmin.describe import describe, restore
+from fedmin.ledger import Ledger, Line
 from fedmin.method import Method
 from fedmin.problem import Problem
+
+FORMAT = 1  # of the folder that `save` writes
+WORDS = ("rounds", "seed", "status", "reason", "compile_seconds", "run_seconds")
+
+
+class Best(NamedTuple):
+    """The best recorded model of a run that was loaded."""
+
+    x: np.ndarray
+    objective: float
+    violation: float
+    round: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,8 +37,8 @@ class Result:
 
     `history` has a column a quantity (round, seconds, bytes_down, bytes_up, objective, ...) and a
     row a recorded round, the start (round 0) included. `status` is "done", "stopped" (by the
-    stopping rule), "interrupted" (Ctrl-C), "diverged" or "infeasible" (no recorded model met the
-    constraints); `reason` says it in words.
+    stopping rule), "interrupted" (Ctrl-C, SIGTERM, a full disk), "diverged" or "infeasible" (no
+    recorded model met the constraints); `reason` says it in words.
 
     >>> import fedmin
     >>> federation = fedmin.data.partition(fedmin.data.load("wine"), fedmin.data.IID(3))
@@ -81,6 +100,93 @@ class Result:
 
         return draw({type(self.method).__name__: self}, column, against, ax)
 
+    def to_pandas(self) -> Any:
+        """The history as a pandas DataFrame, a row a recorded round; needs pandas."""
+        try:
+            import pandas  # type: ignore[import-untyped]
+        except ImportError:
+            raise ImportError("to_pandas needs pandas: pip install pandas") from None
+        return pandas.DataFrame(dict(self.history)).set_index("round")
+
+    def save(self, folder: str | os.PathLike) -> Path:
+        """Write the result into a folder, as files that other programs can read.
+
+        history.csv, ledger.csv (clients and bytes a round), model.npy, result.json, and
+        certificate.json and best.npy where there are such. Not the server's and clients' states:
+        these are what a `Checkpoint` keeps.
+
+        >>> import tempfile, fedmin
+        >>> federation = fedmin.data.partition(fedmin.data.load("wine"), fedmin.data.IID(3))
+        >>> problem = fedmin.Softmax(13, 3)
+        >>> result = fedmin.minimize(problem, federation, fedmin.FedSGD(0.01), rounds=2)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     again = fedmin.Result.load(result.save(folder))
+        >>> again.method == result.method, again.ledger.bytes() == result.ledger.bytes()
+        (True, True)
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_csv(folder / "history.csv", self.history)
+        ways = {way: np.diff(self.ledger.cumulative(way)) for way in ("down", "up")}
+        rounds = {"round": range(len(self.ledger.counts)), "clients": self.ledger.counts}
+        write_csv(
+            folder / "ledger.csv", rounds | {f"bytes_{way}": each for way, each in ways.items()}
+        )
+        if self.solution is not None:
+            np.save(folder / "model.npy", np.asarray(self.solution))
+        words: dict[str, Any] = {"format": FORMAT, **{k: getattr(self, k) for k in WORDS}}
+        words |= {"problem": describe(self.problem), "method": describe(self.method)}
+        words["ledger"] = [_words_of(line) for line in self.ledger.lines]
+        words["setup"] = [[_words_of(line), count] for line, count in self.ledger.setup]
+        if self.best is not None:
+            np.save(folder / "best.npy", np.asarray(self.best.x))
+            words["best"] = [float(self.best.objective), float(self.best.violation)]
+            words["best"].append(int(self.best.round))
+        if self.certificate is not None:
+            self.certificate.save(folder / "certificate.json")
+        write_text(folder / "result.json", json.dumps(words, indent=1) + "\n")  # last: it is whole
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike) -> "Result":
+        """What `save` wrote; the states of server and clients are not in it.
+
+        A problem made from a function of your own comes back as None.
+        """
+        folder = Path(folder)
+        words = json.loads((folder / "result.json").read_text("utf-8"))
+        if words["format"] > FORMAT:
+            raise ValueError(f"{folder} was written by a newer fedmin (format {words['format']})")
+        lines = [Line(**line) for line in words["ledger"]]
+        setup = [(Line(**line), count) for line, count in words["setup"]]
+        counts = read_csv(folder / "ledger.csv").get("clients", np.zeros(0, int))
+        model, best, certificate = (
+            folder / name for name in ("model.npy", "best.npy", "certificate.json")
+        )
+        problem: Any = None
+        with contextlib.suppress(ValueError, TypeError):
+            problem = restore(words["problem"])
+        return cls(
+            solution=np.load(model) if model.exists() else None,
+            history=read_csv(folder / "history.csv"),
+            ledger=Ledger(lines, counts.tolist(), setup),
+            server=None,
+            clients=None,
+            problem=problem,
+            method=restore(words["method"]),
+            best=Best(np.load(best), *words["best"]) if "best" in words else None,
+            certificate=Certificate.load(certificate) if certificate.exists() else None,
+            **{key: words[key] for key in WORDS},
+        )
+
+    def _repr_html_(self) -> str:
+        """For notebooks: how it ended, and the last row of the history."""
+        cells = {"status": self.status, **{k: f"{v[-1]:.6g}" for k, v in self.history.items()}}
+        head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in cells)
+        row = "".join(f"<td>{escape(value)}</td>" for value in cells.values())
+        title = escape(repr(self.method))
+        return f"<table><caption>{title}</caption><tr>{head}</tr><tr>{row}</tr></table>"
+
     def __repr__(self) -> str:
         shown = [c for c in self.history if c not in ("round", "seconds", "bytes_down", "bytes_up")]
         finals = ", ".join(f"{c} {self.final(c):.6g}" for c in shown)
@@ -91,3 +197,34 @@ class Result:
             f"{down / 1e6:.3g} MB down, {up / 1e6:.3g} MB up; "
             f"{speed:.0f} rounds/s, compiled in {self.compile_seconds:.2g} s)"
         )
+
+
+def _words_of(line: Line) -> dict[str, Any]:
+    return {**asdict(line), "parts": dict(line.parts)}
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    beside = path.with_name(path.name + ".part")
+    beside.write_text(text, "utf-8")
+    beside.replace(path)
+
+
+def write_csv(path: Path, columns: Mapping[str, Any]) -> None:
+    """A table whose numbers are read back exactly."""
+    values = [np.asarray(column).tolist() for column in columns.values()]
+    lines = [",".join(columns), *(",".join(map(repr, row)) for row in zip(*values, strict=True))]
+    write_text(path, "\n".join(lines) + "\n")
+
+
+def read_csv(path: Path) -> dict[str, np.ndarray]:
+    """The columns of such a table; whole numbers stay whole."""
+    with path.open(encoding="utf-8", newline="") as file:
+        names, *rows = csv.reader(file)
+    columns = zip(*rows, strict=True) if rows else [()] * len(names)
+    return {name: _numbers(column) for name, column in zip(names, columns, strict=True)}
+
+
+def _numbers(words: Any) -> np.ndarray:
+    whole = all(word.lstrip("-").isdigit() for word in words)
+    return np.array([int(w) if whole else float(w) for w in words], int if whole else float)

@@ -74,7 +74,7 @@ class Keeper:
     """Writes a run's checkpoints and finds the newest one that is whole."""
 
     def __init__(self, checkpoint: Checkpoint | None, run: Any, federation: Any, seed: int, every):
-        self.checkpoint = checkpoint
+        self.checkpoint, self.every = checkpoint, every
         self.last_round, self.last_time = 0, time.monotonic()
         if checkpoint is None:
             return
@@ -115,11 +115,13 @@ class Keeper:
             with contextlib.suppress(OSError):  # what there is stays; the run says how it ended
                 self.save(done, *rest)
 
-    def resume(self, state: Any, history: History, ledger: Ledger) -> Saved:
+    def resume(self, rounds: int, state: Any, history: History, ledger: Ledger) -> Saved:
         """Where to go on from: the newest whole checkpoint, or the beginning."""
         found = self._load(state, history, ledger)
         if found is None:
             return Saved(0, 0.0, "done", "", state)
+        if found.done < rounds and history.rounds[-1] % self.every:
+            history.drop_last()  # measured because it was the end, which it no longer is
         again = found.status in ("interrupted", "done")
         return found._replace(status="done", reason="") if again else found
 
@@ -197,7 +199,7 @@ class Keeper:
         history.values = list(arrays["values"])
         ledger.counts = arrays["counts"].tolist()
         state = jax.tree.map(lambda a, b: jax.device_put(b, a.sharding), like, arrays["state"])
-        return Saved(*(words[k] for k in ("done", "spent", "status", "reason")), state)
+        return Saved(words["done"], words["spent"], words["status"], words["reason"], state)
 
 
 def _arrays(state: Any, history: History, ledger: Ledger) -> dict[str, Any]:

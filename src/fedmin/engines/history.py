@@ -24,11 +24,10 @@ class History:
         self.seconds.append(float(seconds))
         self.values.append(np.asarray(values))
 
-    def last(self, column: str) -> float | None:
-        """The latest value of a column, if it is recorded."""
-        return (
-            float(self.values[-1][self.columns.index(column)]) if column in self.columns else None
-        )
+    def drop_last(self) -> None:
+        """Forget the latest row."""
+        for column in (self.rounds, self.seconds, self.values):
+            column.pop()
 
     def table(self, ledger: Ledger) -> dict[str, np.ndarray]:
         """The history as columns of equal length."""

@@ -20,7 +20,7 @@ from fedmin.engines import wire
 from fedmin.engines.checkpoint import Checkpoint, Keeper
 from fedmin.engines.history import History, fault_reason, result_of
 from fedmin.engines.layout import alone, lay_out
-from fedmin.engines.progress import Interrupt, Progress
+from fedmin.engines.progress import Interrupt, Progress, Show
 from fedmin.engines.rounds import AGGREGATE, COHORT, NOBODY, SERVER, Run, Shapes, State, Told
 from fedmin.engines.seal import introduce
 from fedmin.federation import Federation
@@ -86,7 +86,7 @@ class Loopback:
         rounds: int,
         seed: int,
         every: int,
-        progress: bool | None,
+        progress: Show,
         checkpoint: Checkpoint | None = None,
     ) -> Result:
         """Run and return the result."""
@@ -99,7 +99,7 @@ class Loopback:
         session.best = part.best_of(run, session.columns, None, session.server, start, 0)
         ledger = session.ledger
         keeper = Keeper(checkpoint, run, federation, seed, every)
-        done, before, status, reason, state = keeper.resume(session.state, history, ledger)
+        done, before, status, reason, state = keeper.resume(rounds, session.state, history, ledger)
         session.state = state
         ready = time.perf_counter()
         spent = before
@@ -123,7 +123,7 @@ class Loopback:
                     )
                     if run.stop is not None and bool(run.stop(session.columns, values)):
                         status, reason = "stopped", f"the stopping rule held after round {done}"
-                bar.update(done, done / spent, history.last("objective"), ledger.bytes())
+                bar.update(done, spent, history, ledger)
                 if interrupt.asked and done < rounds:
                     status, reason = "interrupted", f"{interrupt.asked} after round {done}"
                 if keeper.due(done):

@@ -3,17 +3,57 @@
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
+
+SHOWN = ("objective", "violation", "gap", "accuracy")
+
+
+class News(NamedTuple):
+    """How far a run is."""
+
+    done: int
+    rounds: int
+    spent: float  # seconds
+    history: Any  # what was recorded so far
+    ledger: Any
+
+    @property
+    def speed(self) -> float:
+        """Rounds a second."""
+        return self.done / self.spent if self.spent > 0 else 0.0
+
+    @property
+    def bytes(self) -> int:
+        """All bytes so far."""
+        return self.ledger.bytes()
+
+    @property
+    def last(self) -> dict[str, float]:
+        """What was recorded last."""
+        values = map(float, self.history.values[-1])
+        return dict(zip(self.history.columns, values, strict=True))
+
+    def words(self) -> str:
+        """The same in a few words."""
+        last = self.last
+        shown = [f"{k} {last[k]:.5g}" for k in SHOWN if k in last]
+        return "  ".join([f"{self.speed:,.0f} rounds/s", *shown, f"{self.bytes / 1e6:,.1f} MB"])
+
+
+Show = bool | Callable[[News], None] | None
 
 
 class Progress:
-    """Shows a run while it goes, if asked to or if standard error is a terminal."""
+    """Shows a run while it goes: a bar, if asked to or at a terminal, or whatever a caller does."""
 
-    def __init__(self, title: str, rounds: int, show: bool | None):
+    def __init__(self, title: str, rounds: int, show: Show):
+        self.rounds = rounds
         self.bar: Any = None
         self.task: Any = None
-        if show or (show is None and sys.stderr.isatty()):
+        self.tell = show if callable(show) else None
+        if show is True or (show is None and sys.stderr.isatty()):
             self._open(title, rounds)
 
     def _open(self, title: str, rounds: int) -> None:
@@ -42,15 +82,17 @@ class Progress:
     @property
     def shown(self) -> bool:
         """Whether anyone is watching."""
-        return self.bar is not None
+        return self.bar is not None or self.tell is not None
 
-    def update(self, done: int, speed: float, objective: float | None, bytes: int) -> None:
+    def update(self, done: int, spent: float, history: Any, ledger: Any) -> None:
         """Show how far the run is."""
-        if self.bar is None:
+        if not self.shown:
             return
-        value = "" if objective is None else f"objective {objective:.5g}  "
-        note = f"{speed:,.0f} rounds/s  {value}{bytes / 1e6:,.1f} MB"
-        self.bar.update(self.task, completed=done, note=note)
+        news = News(done, self.rounds, spent, history, ledger)
+        if self.tell is not None:
+            self.tell(news)
+        else:
+            self.bar.update(self.task, completed=done, note=news.words())
 
 
 class Interrupt:

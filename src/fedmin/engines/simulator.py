@@ -15,7 +15,7 @@ from fedmin.engines.checkpoint import Checkpoint, Keeper
 from fedmin.engines.history import History, fault_reason, result_of
 from fedmin.engines.layout import Data, Form, bare, lay_out
 from fedmin.engines.program import SEGMENT, Log, Plan, programs
-from fedmin.engines.progress import Interrupt, Progress
+from fedmin.engines.progress import Interrupt, Progress, Show
 from fedmin.engines.rounds import NOBODY, Run, Shapes
 from fedmin.federation import Federation
 from fedmin.ledger import Ledger
@@ -55,7 +55,7 @@ class Simulator:
         rounds: int,
         seed: int,
         every: int,
-        progress: bool | None,
+        progress: Show,
         checkpoint: Checkpoint | None = None,
     ) -> Result:
         """Run and return the result."""
@@ -69,7 +69,7 @@ class Simulator:
         compile_seconds = time.perf_counter() - clock
         history, length = History(plan.columns, start), 1
         keeper = Keeper(checkpoint, run, federation, seed, every)
-        done, spent, status, reason, state = keeper.resume(state, history, ledger)
+        done, spent, status, reason, state = keeper.resume(rounds, state, history, ledger)
         with Progress(type(run.method).__name__, rounds, progress) as bar, Interrupt() as interrupt:
             while done < rounds and status == "done":
                 length = min(length, SEGMENT, rounds - done, keeper.room(done))
@@ -79,7 +79,7 @@ class Simulator:
                 took = time.perf_counter() - clock
                 done, status, reason = _enter(log, history, ledger, spent, took, federation.names)
                 spent += took
-                bar.update(done, done / spent, history.last("objective"), ledger.bytes())
+                bar.update(done, spent, history, ledger)
                 if interrupt.asked and status == "done" and done < rounds:
                     status, reason = "interrupted", f"{interrupt.asked} after round {done}"
                 status, reason = keeper.keep(done, spent, status, reason, state, history, ledger)

@@ -23,8 +23,15 @@ PROBLEMS = {
     "lenet": LeNet,
 }
 
+CONSTRAINTS = {
+    "lossatmost": LossAtMost,
+    "grouplossatmost": GroupLossAtMost,
+    "normatmost": NormAtMost,
+}
+
 __all__ = [
     "CNN",
+    "CONSTRAINTS",
     "MLP",
     "PROBLEMS",
     "Constraint",

@@ -51,6 +51,11 @@ def page(
     parts.append(("Bytes by kind", tables.by_kind(results)))
     if federation is not None:
         parts.append(("Who holds what", _about(federation) + holders(federation)))
+    parts += [
+        (f"Certificate: {name}", f"<pre>{escape(str(run.certificate))}</pre>")
+        for name, run in results.items()
+        if run.certificate is not None
+    ]
     parts.append(("Parameters", tables.parameters(results) + _problem(results)))
     parts.append(("Made with", tables.pairs(versions())))
     body = "".join(f"<section><h2>{escape(head)}</h2>{html}</section>" for head, html in parts)
@@ -94,7 +99,8 @@ def _about(federation: Federation) -> str:
 
 def _problem(results: Mapping[str, Result]) -> str:
     """The problem, once where all runs share it."""
-    shown = {str(run.problem): tables.settings(run.problem) for run in results.values()}
+    problems = [run.problem for run in results.values() if run.problem is not None]
+    shown = {str(problem): tables.settings(problem) for problem in problems}
     return "".join(f"<h3>Problem</h3>{tables.pairs(values)}" for values in shown.values())
 
 

@@ -1,0 +1,213 @@
+"""A run as a folder: what was run, with what, what came out, and all that is needed to go on.
+
+    run.toml           the document with one value for everything
+    environment.json   versions and devices
+    checkpoint-*.bin   the newest two, while it runs and after
+    history.csv, ledger.csv, model.npy, result.json, certificate.json      see Result.save
+    report.html        one page that opens offline
+
+A folder's name ends with a hash of what is run: the same run is found again, not computed twice.
+"""
+
+import json
+import time
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import tomli_w
+
+from fedmin.channels import Plain
+from fedmin.config import Config, Job, Pieces, resolved
+from fedmin.engines import rounds as part
+from fedmin.engines.checkpoint import Checkpoint
+from fedmin.engines.progress import News, Show
+from fedmin.engines.simulator import messages_of
+from fedmin.minimize import assemble, minimize
+from fedmin.participation import Everyone
+from fedmin.reports.page import page
+from fedmin.reports.versions import versions
+from fedmin.result import Result, write_text
+
+NOTE = 2.0  # seconds between notes of a run that is going on
+ENDED = ("done", "stopped", "diverged", "infeasible")
+
+
+class Ran(NamedTuple):
+    """A run and where it is."""
+
+    job: Job
+    folder: Path
+    result: Result
+    found: bool  # it was there already
+
+
+def run(
+    config: Config,
+    out: str | Path = "runs",
+    *,
+    force: bool = False,
+    watch: Callable[[Job], Show] = lambda job: None,
+) -> Iterator[Ran]:
+    """Run everything in a file, one folder a run; what is there already is not run again.
+
+    `watch(job)` is called before each run and gives what is to be told of its progress.
+    """
+    for job in config.jobs():
+        yield run_one(job, Path(out) / job.folder, force=force, progress=watch(job))
+
+
+def run_one(job: Job, folder: Path, *, force: bool = False, progress: Show = None) -> Ran:
+    """Run one job in its folder, from its last checkpoint if there is one."""
+    if force:
+        for old in [*folder.glob("checkpoint-*.bin"), folder / "result.json"]:
+            old.unlink(missing_ok=True)
+    if ended(folder):
+        return Ran(job, folder, Result.load(folder), True)
+    pieces = job.config.pieces(job)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "run.toml", tomli_w.dumps(resolved(job, pieces)))
+    write_text(folder / "environment.json", json.dumps(_environment(), indent=1) + "\n")
+    keep = job.words["run"]
+    checkpoint = Checkpoint(
+        folder, keep.get("checkpoint_rounds"), keep.get("checkpoint_seconds", 30.0)
+    )
+    problem, federation, method, options = pieces
+    result = minimize(
+        problem, federation, method, progress=_noted(pieces, folder, progress),
+        checkpoint=checkpoint, **options,
+    )  # fmt: skip
+    result.save(folder)
+    title = f"{job.label} on {job.words['data']['name']}"
+    write_text(folder / "report.html", page(title, {job.label: result}, federation=federation))
+    return Ran(job, folder, result, False)
+
+
+def _noted(pieces: Pieces, folder: Path, progress: Show) -> Callable[[News], None]:
+    """Tell others of the progress, and write it into the folder for those who watch it."""
+    last = time.monotonic()
+
+    def hear(news: News) -> None:
+        nonlocal last
+        if callable(progress):
+            progress(news)
+        if time.monotonic() - last > NOTE:
+            last = time.monotonic()
+            Result(
+                solution=None, history=news.history.table(news.ledger), ledger=news.ledger,
+                server=None, clients=None, problem=pieces.problem, method=pieces.method,
+                rounds=news.done, seed=pieces.options["seed"], status="running", reason="",
+                compile_seconds=0.0, run_seconds=news.spent,
+            ).save(folder)  # fmt: skip
+
+    return hear
+
+
+def report_of(results: dict[str, Result]) -> str:
+    """One page of several runs."""
+    first, *others = results
+    return page(first if not others else f"{len(results)} runs", results)
+
+
+def line_of(ran: Ran) -> str:
+    """How a run ended, as one line of JSON."""
+    result = ran.result
+    finals = {name: float(column[-1]) for name, column in result.history.items()}
+    words = {
+        "run": ran.job.label, "id": ran.job.id, "folder": str(ran.folder), "found": ran.found,
+        "status": result.status, "reason": result.reason, "rounds": result.rounds, "final": finals,
+    }  # fmt: skip
+    return json.dumps(words)
+
+
+def ended(folder: Path) -> bool:
+    """Whether there is a result in the folder of a run that need not go on."""
+    path = folder / "result.json"
+    return path.exists() and json.loads(path.read_text("utf-8"))["status"] in ENDED
+
+
+def _environment() -> dict[str, str]:
+    return {**versions(), "began": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+
+
+class Costs(NamedTuple):
+    """What a run will cost, known before it is run."""
+
+    size: int  # d
+    rows: int
+    clients: int
+    present: int  # clients in a round, at most
+    down: int  # bytes a round
+    up: int
+    rounds: int
+
+
+def costs(job: Job) -> Costs:
+    """Sizes and bytes of a run that is not run."""
+    problem, federation, method, options = job.config.pieces(job)
+    participation = options.get("participation", Everyone())
+    channel = options.get("channel", Plain())
+    pieces = assemble(
+        problem, federation, method, participation, channel, options.get("record"),
+        options.get("stop"),
+    )  # fmt: skip
+    messages, _ = messages_of(pieces, federation)
+    ledger = part.ledger_of(pieces, messages, federation.num_clients)
+    present = _most_present(participation, federation.num_clients)
+    down, up = (
+        sum(line.messages(present) * line.bytes for line in ledger.lines if line.direction == way)
+        for way in ("down", "up")
+    )
+    rows = federation.pool.count
+    return Costs(problem.size(), rows, federation.num_clients, present, down, up, options["rounds"])
+
+
+def _most_present(participation: Any, population: int) -> int:
+    ids, _ = jax.eval_shape(
+        lambda key: participation.cohort(key, jax.numpy.int32(0), population), jax.random.key(0)
+    )
+    return ids.shape[0]
+
+
+def load_all(paths: Iterable[str | Path]) -> dict[str, Result]:
+    """The results of these folders, or of all folders of runs within them, by short names."""
+    folders: list[Path] = []
+    for path in map(Path, paths):
+        within = sorted(p.parent for p in path.glob("*/result.json"))
+        if not (path / "result.json").exists() and not within:
+            raise ValueError(f"{path} has no result of a run in it, nor has any folder within")
+        folders += [path] if (path / "result.json").exists() else within
+    documents = {folder: _document(folder) for folder in folders}
+    names = _names(list(documents.values()))
+    return {name: Result.load(folder) for name, folder in zip(names, documents, strict=True)}
+
+
+def _document(folder: Path) -> dict[str, Any]:
+    path = folder / "run.toml"
+    if not path.exists():  # a result that was saved by hand
+        words = json.loads((folder / "result.json").read_text("utf-8"))
+        return {"method": words["method"], "run": {"seeds": [words["seed"]]}}
+    return tomllib.loads(path.read_text("utf-8"))
+
+
+def _names(documents: list[dict[str, Any]]) -> list[str]:
+    """A name each: the method, and whatever sets a run apart from the others."""
+    flat = [dict(_flatten(document)) for document in documents]
+    keys = list(dict.fromkeys(key for each in flat for key in each))
+    differ = [k for k in keys if len({repr(each.get(k)) for each in flat}) > 1]
+    names = []
+    for each in flat:
+        own = [f"{k.partition('.')[2]}={each[k]}" for k in differ if k in each]
+        own = [word for word in own if not word.startswith("name=")]
+        names.append(" ".join([str(each.get("method.name", "run")), *own]))
+    return [name if names.count(name) == 1 else f"{name} ({i + 1})" for i, name in enumerate(names)]
+
+
+def _flatten(words: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(words, dict):
+        for key, value in words.items():
+            yield from _flatten(value, f"{before}.{key}" if before else key)
+    else:
+        yield before, words[0] if isinstance(words, list) and len(words) == 1 else words

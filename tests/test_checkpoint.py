@@ -1,0 +1,220 @@
+"""Runs that stop and go on: as if they had never stopped."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedmin
+from fedmin.engines import checkpoint as module
+from fedmin.result import read_csv
+from fedmin.runs import load_all
+
+ROUNDS = 7
+
+
+@pytest.fixture(scope="module")
+def world():
+    table = fedmin.data.load("wine").standardized()
+    return fedmin.Softmax(13, 3), fedmin.data.partition(table, fedmin.data.IID(4))
+
+
+def options(engine):
+    return {
+        "participation": fedmin.Uniform(3), "channel": fedmin.TopK(5), "engine": engine, "every": 3,
+    }  # fmt: skip
+
+
+METHOD = fedmin.Scaffold(0.1, local_steps=2)
+
+
+def same(one, other) -> None:
+    np.testing.assert_array_equal(one.solution, other.solution)
+    for name, column in one.history.items():
+        if name != "seconds":
+            np.testing.assert_array_equal(column, other.history[name])
+    assert one.ledger.counts == other.ledger.counts
+
+
+@pytest.mark.parametrize("engine", [fedmin.Simulator(), fedmin.Loopback()], ids=str)
+def test_goes_on_bit_for_bit(world, tmp_path, engine):
+    given = options(engine)
+    whole = fedmin.minimize(*world, METHOD, rounds=ROUNDS, **given)
+    keep = fedmin.Checkpoint(tmp_path, rounds=2)
+    fedmin.minimize(*world, METHOD, rounds=4, checkpoint=keep, **given)
+    same(fedmin.minimize(*world, METHOD, rounds=ROUNDS, checkpoint=keep, **given), whole)
+    # once more: nothing is left to do
+    same(fedmin.minimize(*world, METHOD, rounds=ROUNDS, checkpoint=keep, **given), whole)
+    assert len(list(tmp_path.glob("checkpoint-*.bin"))) == 2
+    with pytest.raises(fedmin.CheckpointError, match="belongs to another run"):
+        fedmin.minimize(*world, METHOD, rounds=ROUNDS, seed=1, checkpoint=keep, **given)
+
+
+def damage(how: str, path: Path) -> None:
+    data = path.read_bytes()
+    damaged = {
+        "torn": data[: len(data) // 2],
+        "empty": b"",
+        "flipped": data[:-9] + bytes([data[-9] ^ 1]) + data[-8:],
+        "newer": data[:8] + b"\xff\x00" + data[10:],
+        "foreign": b"PK" + data,
+    }
+    path.write_bytes(damaged[how])
+
+
+@pytest.mark.parametrize("how", ["torn", "empty", "flipped", "newer", "foreign"])
+def test_a_damaged_checkpoint_is_refused_and_the_one_before_used(world, tmp_path, how):
+    given = options(fedmin.Simulator())
+    keep = fedmin.Checkpoint(tmp_path, rounds=2)
+    whole = fedmin.minimize(*world, METHOD, rounds=ROUNDS, checkpoint=keep, **given)
+    damage(how, max(tmp_path.glob("checkpoint-*.bin")))
+    with pytest.warns(RuntimeWarning, match="is not a whole checkpoint.*the one before it is used"):
+        again = fedmin.minimize(*world, METHOD, rounds=ROUNDS, checkpoint=keep, **given)
+    same(again, whole)
+
+
+def test_a_full_disk_ends_the_run_and_nothing_is_lost(world, tmp_path, monkeypatch):
+    given = options(fedmin.Simulator())
+    keep = fedmin.Checkpoint(tmp_path, rounds=2)
+    fedmin.minimize(*world, METHOD, rounds=2, checkpoint=keep, **given)
+    before = os.fsync
+
+    def full(number):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module.os, "fsync", full)
+    result = fedmin.minimize(*world, METHOD, rounds=ROUNDS, checkpoint=keep, **given)
+    assert result.status == "interrupted"
+    assert "No space left on device" in result.reason
+    assert not list(tmp_path.glob("*.part"))
+    monkeypatch.setattr(module.os, "fsync", before)
+    again = fedmin.minimize(*world, METHOD, rounds=ROUNDS, checkpoint=keep, **given)
+    same(again, fedmin.minimize(*world, METHOD, rounds=ROUNDS, **given))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_run_between_rounds(world, tmp_path, number):
+    keep = fedmin.Checkpoint(tmp_path, seconds=1000.0)
+
+    def send(news):
+        if not sent:
+            sent.append(news.done)
+            os.kill(os.getpid(), number)
+
+    sent: list[int] = []
+    result = fedmin.minimize(*world, METHOD, rounds=10**7, every=10, checkpoint=keep, progress=send)
+    assert result.status == "interrupted"
+    assert ("SIGTERM" if number == signal.SIGTERM else "Ctrl-C") in result.reason
+    assert f"checkpoint-{result.rounds:09d}.bin" in [p.name for p in tmp_path.iterdir()]
+
+
+# a real process that is killed: client memory, channel memory, constraints, columns, adaptive steps
+
+FILES = {
+    "scaffold": '[method]\nname = "scaffold"\nlocal_steps = 2\n'
+    '[participation]\nname = "uniform"\ncount = 3\n',
+    "topk": '[method]\nname = "fedopt"\n[channel]\nname = "topk"\nk = 5\n',
+    "limits": '[method]\nname = "ssca"\nbatches = {name = "full"}\n'
+    '[[constraint]]\nname = "normatmost"\nradius = 2.0\n',
+    "columns": '[method]\nname = "splitsgd"\n',
+}
+KILLS = 20
+
+
+def file_of(name: str) -> str:
+    split = (
+        'name = "evencolumns"\nclients = 3' if name == "columns" else 'name = "iid"\nclients = 4'
+    )
+    return (
+        f'[data]\nname = "wine"\nstandardize = true\n[partition]\n{split}\n'
+        f'[problem]\nname = "softmax"\n{FILES[name]}'
+        "[run]\nrounds = 60\nevery = 7\ncheckpoint_rounds = 1\n"
+    )
+
+
+# a process that has imported everything and starts others, each of which runs all files
+MOTHER = """
+import os, sys
+from fedmin import runs
+from fedmin.config import Config
+print("ready", flush=True)
+for out in sys.stdin:
+    child = os.fork()
+    if not child:
+        for file in sys.argv[1:]:
+            list(runs.run(Config.read(file), out.strip(), watch=lambda job: False))
+        os._exit(0)
+    print(child, flush=True)
+    print(os.waitpid(child, 0)[1], flush=True)
+"""
+
+
+class Mother:
+    def __init__(self, files, cache):
+        # programs are compiled once: what is tested is the rest
+        settings = {
+            "JAX_COMPILATION_CACHE_DIR": str(cache), "FEDMIN_DEVICES": "1",
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
+        }  # fmt: skip
+        command = [sys.executable, "-W", "ignore", "-c", MOTHER, *map(str, files)]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            command, env={**os.environ, **settings}, stdin=pipe, stdout=pipe, text=True, bufsize=1
+        )
+        self.process.stdout.readline()
+
+    def start(self, out) -> int:
+        """The number of a new process."""
+        self.process.stdin.write(f"{out}\n")
+        return int(self.process.stdout.readline())
+
+    def wait(self) -> int:
+        """How it ended: 0, or the number of the signal."""
+        return int(self.process.stdout.readline())
+
+
+def test_killed_at_any_moment_it_ends_the_same(tmp_path):
+    files = []
+    for name in FILES:
+        path = tmp_path / f"{name}.toml"
+        path.write_text(file_of(name), "utf-8")
+        files.append(path)
+    mother = Mother(files, tmp_path / "cache")
+    mother.start(tmp_path / "whole")
+    assert mother.wait() == 0
+    rng = np.random.default_rng(0)
+    out, killed = tmp_path / "killed", 0
+
+    def written() -> str:
+        return "".join(str(path) for path in sorted(out.glob("*/checkpoint-*.bin")))
+
+    while killed < KILLS:
+        child, wait, before, begin = (
+            mother.start(out),
+            int(rng.integers(0, 10)),
+            written(),
+            time.time(),
+        )
+        while wait > 0 and time.time() - begin < 60:  # until some checkpoints were written
+            time.sleep(0.001)
+            wait, before = (wait - 1, written()) if written() != before else (wait, before)
+        time.sleep(float(rng.uniform(0, 0.01)))
+        os.kill(child, signal.SIGKILL)
+        killed += mother.wait() == signal.SIGKILL
+    mother.start(out)
+    assert mother.wait() == 0
+    mother.process.communicate("")
+    whole, again = (load_all([tmp_path / name]) for name in ("whole", "killed"))
+    assert list(whole) == list(again)
+    for name in whole:
+        same(again[name], whole[name])
+    for folder in (tmp_path / "whole").iterdir():
+        ledgers = (read_csv(base / folder.name / "ledger.csv") for base in (folder.parent, out))
+        for one, other in zip(*(each.values() for each in ledgers), strict=True):
+            np.testing.assert_array_equal(one, other)

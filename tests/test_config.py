@@ -1,0 +1,131 @@
+"""Configuration files: what they make, and what is said of those that cannot be run."""
+
+import tomllib
+
+import numpy as np
+import pytest
+import tomli_w
+
+import fedmin
+from fedmin.config import Config, ConfigError, resolved
+from fedmin.describe import describe, restore
+from fedmin.methods import METHODS
+from fedmin.runs import costs
+from fedmin.starter import starter
+
+FILE = """\
+[data]
+name = "wine"
+standardize = true
+
+[partition]
+name = "dirichlet"
+clients = 4
+alpha = 0.5
+
+[problem]
+name = "softmax"
+bias = true
+
+[method]
+name = "fedavg"
+step = [0.1, 0.4]
+local_steps = 2
+batches = {name = "blocks", size = 8}
+
+[channel]
+name = "topk"
+k = 5
+
+[run]
+rounds = 3
+seeds = [0, 7]
+record = ["objective", {name = "scores", on = "train"}]
+stop = {name = "stop", column = "objective", below = 0.001}
+"""
+
+
+def test_a_file_is_every_combination_of_its_values():
+    config = Config(FILE)
+    labels = [job.label for job in config.jobs()]
+    assert labels == [f"fedavg step={s} seed={k}" for s in (0.1, 0.4) for k in (0, 7)]
+    assert len({job.id for job in config.jobs()}) == 4
+    assert [job.id for job in Config(FILE).jobs()] == [job.id for job in config.jobs()]
+    problem, federation, method, options = config.pieces(config.jobs()[-1])
+    assert problem == fedmin.Softmax(13, 3, bias=True)
+    assert federation.num_clients == 4
+    assert method == fedmin.FedAvg(0.4, local_steps=2, batches=fedmin.Blocks(8))
+    assert options["channel"] == fedmin.TopK(5)
+    assert options["seed"] == 7
+
+
+def test_what_was_run_is_a_file_again():
+    config = Config(FILE)
+    job = config.jobs()[1]
+    pieces = config.pieces(job)
+    again = Config(tomli_w.dumps(resolved(job, pieces)))
+    (only,) = again.jobs()
+    assert again.pieces(only)[2:] == pieces[2:]
+    assert "server_step" in tomllib.loads(tomli_w.dumps(resolved(job, pieces)))["method"]
+
+
+def test_cost_is_what_the_run_then_sends():
+    config = Config(FILE.replace("[0.1, 0.4]", "0.1").replace("[0, 7]", "[0]"))
+    (job,) = config.jobs()
+    cost = costs(job)
+    pieces = config.pieces(job)
+    result = fedmin.minimize(*pieces[:3], **pieces.options)
+    assert cost.rounds * cost.down == result.ledger.bytes("down")
+    assert cost.rounds * cost.up == result.ledger.bytes("up")
+
+
+def all_pieces(text: str) -> list:
+    config = Config(text)
+    return [config.pieces(job) for job in config.jobs()]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("local_steps = 2", "local_step = 2", "line 17: fedavg has no 'local_step'; did you mean"),
+        ("local_steps = 2", "local_steps = 0", "line 17: local_steps must be at least 1, got 0"),
+        ("[0.1, 0.4]", '"big"', "line 16: step must be a number, got 'big'"),
+        ("[0.1, 0.4]", "[]", "line 16: step is an empty list"),
+        ('"fedavg"', '"fedavgg"', "line 15: unknown method 'fedavgg'; did you mean 'fedavg'"),
+        ("rounds = 3", "rounds = 2.5", "line 25: rounds must be a whole number, got 2.5"),
+        ("rounds = 3", "", r"\[run\] needs rounds"),
+        ("size = 8", "siz = 8", "line 18: blocks has no 'siz'; did you mean 'size'"),
+        ("clients = 4", "clients = 0", "line 7: .*clients must be at least 1, got 0"),
+        ("[run]", "[runs]", r"line 24: unknown section \[runs\]; did you mean 'run'"),
+        ("rounds = 3", "rounds = ", "at line 25"),
+        ("bias = true", "bias = 3", "line 12: bias must be true or false, got 3"),
+        ('"wine"', '"whine"', "line 1: unknown data set 'whine'; did you mean 'wine'"),
+        ('"objective", {', '"objectve", {', "line 27: unknown record 'objectve'; did you mean"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(old, new, words):
+    with pytest.raises(ConfigError, match=words):
+        all_pieces(FILE.replace(old, new))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_init_writes_a_file_that_can_be_run(name):
+    config = Config(starter(name))
+    (job,) = config.jobs()
+    assert costs(job).up > 0
+    assert config.pieces(job).method == METHODS[name]()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_is_restored_from_its_description(name):
+    method = METHODS[name]()
+    assert restore(describe(method)) == method
+
+
+def test_descriptions_of_problems_and_arrays():
+    for problem in (fedmin.MLP(4, 3), fedmin.smallest(fedmin.Logistic(2), loss_at_most=0.5)):
+        assert restore(describe(problem)) == problem
+    long = describe(np.arange(100.0))
+    assert long["array"] == [100]
+    with pytest.raises(ValueError, match="by its hash only"):
+        restore(long)
