@@ -16,7 +16,7 @@ NOUNS = [
 CATALOGUES = ["domains", "problems", "local", "inner", "methods", "channels", "data"]
 AROUND = [
     "reports", "listing", "demo", "document", "config", "runs", "compare", "starter", "live",
-    "watch", "cli",
+    "watch", "estimator", "cli",
 ]  # fmt: skip
 LEVEL = {
     **dict.fromkeys(NOUNS, 0),

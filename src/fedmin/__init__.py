@@ -170,4 +170,14 @@ __all__ = [
     "Holders",
     "OnColumns",
     "SplitProblem",
+    "FederatedClassifier",
 ]
+
+
+def __getattr__(name: str):
+    """What takes long to import is imported when it is first used."""
+    if name == "FederatedClassifier":
+        from fedmin.estimator import FederatedClassifier
+
+        return FederatedClassifier
+    raise AttributeError(f"module 'fedmin' has no attribute {name!r}")
