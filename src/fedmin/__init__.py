@@ -4,6 +4,8 @@ from fedmin import devices as _devices
 
 _devices.spread()
 
+from typing import TYPE_CHECKING as _TYPES
+
 from fedmin import data
 from fedmin.certificate import Certificate, certify
 from fedmin.channel import Channel
@@ -80,6 +82,9 @@ from fedmin.result import Result
 from fedmin.rows import Columns, Rows, Shard
 from fedmin.schedule import Power
 from fedmin.split import Holders, OnColumns, SplitProblem
+
+if _TYPES:
+    from fedmin.estimator import FederatedClassifier  # see __getattr__
 
 __version__ = "0.1.0"
 

@@ -104,7 +104,7 @@ class Config(Document):
         >>> Config('[data]\\nname = "digits"\\n[methd]\\n')
         Traceback (most recent call last):
             ...
-        fedmin.config.ConfigError: configuration, line 3: unknown section [methd]; did you mean \
+        fedmin.document.ConfigError: configuration, line 3: unknown section [methd]; did you mean \
 'method'?
         """
         path = Path(path)
