@@ -54,9 +54,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(
-                f"a classifier needs rows of at least two classes, got one class: {self.classes_[0]}"
-            )
+            only = self.classes_[0]
+            raise ValueError(f"a classifier needs two classes or more, got one class: {only}")
         federation = Federation.from_parts(
             X, labels.astype(np.int32), self._parts(len(y), clients), classes=len(self.classes_)
         )

@@ -199,10 +199,13 @@ def _names(documents: list[dict[str, Any]]) -> list[str]:
     differ = [k for k in keys if len({repr(each.get(k)) for each in flat}) > 1]
     names = []
     for each in flat:
-        own = [f"{k.partition('.')[2]}={each[k]}" for k in differ if k in each]
+        own = [f"{_LAST.get(k, k.partition('.')[2])}={each[k]}" for k in differ if k in each]
         own = [word for word in own if not word.startswith("name=")]
         names.append(" ".join([str(each.get("method.name", "run")), *own]))
     return [name if names.count(name) == 1 else f"{name} ({i + 1})" for i, name in enumerate(names)]
+
+
+_LAST = {"run.seeds": "seed"}  # what a key is called in a name
 
 
 def _flatten(words: Any, before: str = "") -> Iterator[tuple[str, Any]]:

@@ -172,4 +172,5 @@ data.runs.forEach((run, i) => {
   });
   legend.append(button);
 });
-new ResizeObserver(() => charts.forEach((c) => c.draw())).observe(place);
+// in the next frame: drawing changes sizes, and an observer must not do so while it is told of them
+new ResizeObserver(() => requestAnimationFrame(() => charts.forEach((c) => c.draw()))).observe(place);
