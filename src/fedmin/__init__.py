@@ -19,18 +19,26 @@ from fedmin.ledger import Ledger
 from fedmin.local import (
     Batches,
     Blocks,
+    Compressor,
     Full,
     Shuffled,
+    TopEntries,
+    TopRank,
     WithoutReplacement,
     WithReplacement,
 )
 from fedmin.matrix import Dense, Matrix, SparseRows, matrix
 from fedmin.method import Aggregate, Exchange, Method, Now
 from fedmin.methods import (
+    DONE,
     SSCA,
     Adagrad,
     Adam,
+    FedAC,
     FedAvg,
+    FedDANE,
+    FedNL,
+    FedNLPP,
     FedOpt,
     FedProx,
     FedSGD,
@@ -59,7 +67,7 @@ from fedmin.participation import (
     Participation,
     Uniform,
 )
-from fedmin.payload import LowRank, Payload, Signs, Sparse
+from fedmin.payload import Eigenpairs, LowRank, Payload, Signs, Sparse
 from fedmin.problem import Problem
 from fedmin.problems import (
     CNN,
@@ -104,6 +112,9 @@ __all__ = [
     "LowRank",
     "Batches",
     "Blocks",
+    "Compressor",
+    "TopEntries",
+    "TopRank",
     "Full",
     "Shuffled",
     "WithoutReplacement",
@@ -122,6 +133,11 @@ __all__ = [
     "FedOpt",
     "FedProx",
     "FedSGD",
+    "FedAC",
+    "FedDANE",
+    "FedNL",
+    "FedNLPP",
+    "DONE",
     "SSCA",
     "Penalty",
     "Tuned",
@@ -155,6 +171,7 @@ __all__ = [
     "Everyone",
     "Participation",
     "Uniform",
+    "Eigenpairs",
     "Payload",
     "Signs",
     "Sparse",

@@ -158,9 +158,20 @@ class Problem(eqx.Module):
         """x - size * grad(x, rows); a problem may have a cheaper way than by the gradient."""
         return x - size * self.grad(x, rows)
 
-    def hvp(self, x: Array, v: Array, rows: Rows) -> Array:
+    def hvp(self, x: Array, v: Array, rows: Rows | Shard) -> Array:
         """The Hessian of `value` times v."""
         return jax.jvp(lambda u: self.grad(u, rows), (x,), (v,))[1]
+
+    def hessian(self, x: Array, rows: Rows | Shard) -> Array:
+        """f[d, d]: the Hessian of `value`, on some rows or on all of a client's."""
+
+        def part(some):
+            slope = jax.grad(lambda u: self.totals(u, some)[0])
+            return jax.jacfwd(slope)(x), jnp.sum(some.weight)
+
+        rows = Shard.whole(rows) if isinstance(rows, Rows) else rows
+        sums, weight = rows.sum(part, self.window)
+        return sums / weight + jax.jacfwd(jax.grad(self.regularizer))(x)
 
     def jacobian(self, x: Array, rows: Rows) -> Array:
         """f[M, d]: the gradients of the constraints."""

@@ -1,4 +1,4 @@
-"""What a client may do: draw batches and take steps."""
+"""What a client may do: draw batches, take steps, compress a Hessian."""
 
 from fedmin.local.batches import (
     BATCHES,
@@ -9,16 +9,22 @@ from fedmin.local.batches import (
     WithoutReplacement,
     WithReplacement,
 )
-from fedmin.local.descent import check_local, descend
+from fedmin.local.descent import check_local, descend, steps_of, walk
+from fedmin.local.symmetric import Compressor, TopEntries, TopRank
 
 __all__ = [
     "BATCHES",
     "Batches",
     "Blocks",
+    "Compressor",
     "Full",
     "Shuffled",
+    "TopEntries",
+    "TopRank",
     "WithReplacement",
     "WithoutReplacement",
     "check_local",
     "descend",
+    "steps_of",
+    "walk",
 ]

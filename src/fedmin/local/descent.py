@@ -16,7 +16,7 @@ from fedmin import checks, schedule
 from fedmin.local.batches import Batches
 from fedmin.method import Now
 from fedmin.problem import Problem
-from fedmin.rows import Shard
+from fedmin.rows import Rows, Shard
 
 
 def check_local(method: Any) -> None:
@@ -30,6 +30,30 @@ def check_local(method: Any) -> None:
     checks.is_a("batches", method.batches, Batches, "Blocks(100) or Full()")
 
 
+def steps_of(method: Any, rows: Shard) -> tuple[int, Array]:
+    """The most local steps that any client takes in a round, and how many this one takes."""
+    if method.epochs is None:
+        return method.local_steps, jnp.int32(method.local_steps)
+    per_epoch = method.batches.per_epoch
+    most = method.epochs * per_epoch(rows.capacity, rows.capacity)
+    return most, method.epochs * jnp.int32(per_epoch(rows.size, rows.capacity))
+
+
+def walk(
+    method: Any, rows: Shard, start: Any, now: Now, advance: Callable[[Any, Rows], Any]
+) -> Any:
+    """state <- advance(state, batch), as many times as the method has local steps."""
+    most, steps = steps_of(method, rows)
+    # all draws before the first step: the loop is then nothing but reading and multiplying
+    draw = partial(method.batches.draw, rows, now.key)
+    drawn = jax.vmap(draw)(jnp.arange(most, dtype=jnp.int32))
+
+    def go(k, state):
+        return advance(state, method.batches.read(rows, jax.tree.map(lambda a: a[k], drawn)))
+
+    return lax.fori_loop(0, most if method.epochs is None else steps, go, start)
+
+
 def descend(
     method: Any,
     problem: Problem,
@@ -40,19 +64,10 @@ def descend(
 ) -> tuple[Array, Array]:
     """y <- y - step * (gradient on a batch + also(y)), from y = x on; y and the steps taken."""
     step = schedule.at(method.step, now.round)
-    most, steps = method.local_steps, jnp.int32(method.local_steps)
-    if method.epochs is not None:
-        per_epoch = method.batches.per_epoch
-        most = method.epochs * per_epoch(rows.capacity, rows.capacity)
-        steps = method.epochs * jnp.int32(per_epoch(rows.size, rows.capacity))
-    # all draws before the first step: the loop is then nothing but reading and multiplying
-    draw = partial(method.batches.draw, rows, now.key)
-    drawn = jax.vmap(draw)(jnp.arange(most, dtype=jnp.int32))
 
-    def advance(k, y):
-        batch = method.batches.read(rows, jax.tree.map(lambda a: a[k], drawn))
+    def advance(y, batch):
         if also is None:
             return problem.step(y, batch, step)
         return y - step * (problem.grad(y, batch) + also(y))
 
-    return lax.fori_loop(0, most if method.epochs is None else steps, advance, x), steps
+    return walk(method, rows, x, now, advance), steps_of(method, rows)[1]

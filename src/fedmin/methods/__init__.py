@@ -1,6 +1,11 @@
 """Methods, one a file, one line each here."""
 
+from fedmin.methods.done import DONE
+from fedmin.methods.fedac import FedAC
 from fedmin.methods.fedavg import FedAvg
+from fedmin.methods.feddane import FedDANE
+from fedmin.methods.fednl import FedNL
+from fedmin.methods.fednlpp import FedNLPP
 from fedmin.methods.fedopt import Adagrad, Adam, FedOpt, Yogi
 from fedmin.methods.fedprox import FedProx
 from fedmin.methods.fedsgd import FedSGD
@@ -16,14 +21,24 @@ METHODS = {
     "fedopt": FedOpt,
     "ssca": SSCA,
     "splitsgd": SplitSGD,
+    "fedac": FedAC,
+    "feddane": FedDANE,
+    "fednl": FedNL,
+    "fednlpp": FedNLPP,
+    "done": DONE,
 }
 
 __all__ = [
+    "DONE",
     "METHODS",
     "SSCA",
     "Adagrad",
     "Adam",
+    "FedAC",
     "FedAvg",
+    "FedDANE",
+    "FedNL",
+    "FedNLPP",
     "FedOpt",
     "FedProx",
     "FedSGD",

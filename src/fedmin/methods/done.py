@@ -1,0 +1,88 @@
+"""DONE: local Newton directions by Richardson's steps.   [dinh2022done] Algorithm 1
+
+    client i    g_i = grad f_i(x)
+    server      g = mean g_i
+    client i    v <- 0;  R times  v <- v - alpha (H_i v + g),   H_i = grad^2 f_i(x)
+    server      x <- x + eta mean v
+    bytes       down 2d, up 2d
+
+v tends to -H_i^-1 g if alpha < 2/L; only products H_i v are computed, so it needs no d x d matrix:
+it is the Newton method for sizes at which FedNL is refused. LocalNewton, the other candidate, has
+no common g and so, like FedAvg, a wrong fixed point where clients differ: it is not here.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fedmin import checks, schedule
+from fedmin.local import Batches, Full
+from fedmin.method import Exchange, Method, starting_point
+
+
+class Server(NamedTuple):
+    x: Array  # the model
+    g: Array  # the mean gradient there
+
+
+class DONE(Method):
+    """Newton's method with the mean of the clients' inverses, by products with their Hessians.
+
+    >>> import fedmin
+    >>> fedmin.DONE(alpha=0.05, local_steps=40).step
+    1.0
+    """
+
+    step: float | eqx.Module = 1.0  # eta
+    alpha: float = 0.1
+    local_steps: int = eqx.field(default=20, static=True)  # R
+    batches: Batches = Full()  # the rows of H_i, one batch a round; gradients are of all rows
+
+    citation = "dinh2022done"
+
+    def __check_init__(self):
+        checks.positive("step", self.step)
+        checks.positive("alpha", self.alpha)
+        checks.at_least("local_steps", self.local_steps, 1)
+        checks.is_a("batches", self.batches, Batches, "Blocks(100) or Full()")
+
+    def init_server(self, problem, key: Array) -> Server:
+        x = starting_point(problem, key)
+        return Server(x, jnp.zeros_like(x))
+
+    def exchanges(self, problem):
+        return (
+            Exchange(self.tell_model, self.measure, self.collect),
+            Exchange(self.tell_gradient, self.direction, self.move),
+        )
+
+    def tell_model(self, problem, server, now):
+        return {"model": server.x}
+
+    def measure(self, problem, rows, state, down, now):
+        return {"gradient": problem.grad(down["model"], rows)}, state
+
+    def collect(self, problem, server_rows, server, aggregate, now):
+        return Server(server.x, aggregate.mean["gradient"])
+
+    def tell_gradient(self, problem, server, now):
+        return {"gradient": server.g}
+
+    def direction(self, problem, rows, state, down, now):
+        x, g = down["model"], down["gradient"]
+        if not isinstance(self.batches, Full):
+            rows = self.batches.read(rows, self.batches.draw(rows, now.key, jnp.int32(0)))
+
+        def advance(_, v):
+            return v - self.alpha * (problem.hvp(x, v, rows) + g)
+
+        return {"direction": lax.fori_loop(0, self.local_steps, advance, jnp.zeros_like(x))}, state
+
+    def move(self, problem, server_rows, server, aggregate, now):
+        eta = schedule.at(self.step, now.round)
+        return Server(server.x + eta * aggregate.mean["direction"], server.g)
+
+    def solution(self, server):
+        return server.x
