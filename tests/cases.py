@@ -13,8 +13,25 @@ import numpy as np
 
 import fedmin
 import known
-from contract import Addressed, Median, TwoExchanges
-from fedmin import SSCA, FedAvg, FedOpt, FedProx, FedSGD, Full, Method, Participation, Scaffold
+from contract import Addressed, Median
+from fedmin import (
+    DONE,
+    SSCA,
+    FedAC,
+    FedAvg,
+    FedDANE,
+    FedNL,
+    FedNLPP,
+    FedOpt,
+    FedProx,
+    FedSGD,
+    Full,
+    Method,
+    Participation,
+    Scaffold,
+    TopEntries,
+    TopRank,
+)
 
 Central = Callable[[np.ndarray, Callable[[np.ndarray], np.ndarray], int], np.ndarray]
 
@@ -42,6 +59,29 @@ def adaptive(step, server_step, beta1, tau, second) -> Central:
         return x
 
     return run
+
+
+def nesterov(step: float, mu: float) -> Central:
+    """Accelerated gradient descent of constant momentum, in Nesterov's two sequences."""
+
+    def run(x, gradient, rounds):
+        q = np.sqrt(step * mu)
+        ahead = x
+        for _ in range(rounds):
+            old, x = x, ahead - step * gradient(ahead)
+            ahead = x + (1 - q) / (1 + q) * (x - old)
+        return x
+
+    return run
+
+
+def newton(x, gradient, rounds):
+    """Newton's method for a quadratic after one gradient step of length 1/|H|, to learn H."""
+    H = np.array([gradient(e) - gradient(0 * e) for e in np.eye(len(x))])
+    x = x - gradient(x) / np.linalg.norm(H)
+    for _ in range(rounds - 1):
+        x = x - np.linalg.solve(H, gradient(x))
+    return x
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,12 +212,47 @@ CASES = [
     adaptive_case("adam", fedmin.Adam(0.9), lambda v, s: 0.9 * v + 0.1 * s),
     adaptive_case("yogi", fedmin.Yogi(0.9), lambda v, s: v - 0.1 * s * np.sign(v - s)),
     Case(
-        "two_exchanges",
-        TwoExchanges(0.3),
+        "fedac",
+        FedAC(0.5, mu=0.1, local_steps=3, batches=fedmin.Blocks(2)),
+        nesterov(0.5, 0.1),
+        FedAC(0.5, mu=0.1, batches=Full()),
+    ),
+    Case(
+        "feddane",
+        FedDANE(0.3, mu=0.1, local_steps=3, batches=Full()),
         descent(0.3),
-        TwoExchanges(0.3, local_steps=1),
+        FedDANE(0.3, mu=0.1, batches=Full()),
         world=known.apart,
         participation=fedmin.Bernoulli(0.25),
+    ),
+    Case(
+        "fednl",
+        FedNL(TopRank(1), alpha=0.5),
+        newton,
+        FedNL(TopRank(3)),
+        world=known.apart,
+        rounds=100,
+        sweeps="alpha",
+        grid=(0.5, 1.0),
+    ),
+    Case(
+        "fednlpp",
+        FedNLPP(TopEntries(2), alpha=0.5),
+        lambda x, gradient, rounds: newton(x, gradient, 2),  # it learns H before its first step
+        FedNLPP(TopRank(3)),
+        world=known.apart,
+        rounds=100,
+        sweeps="alpha",
+        grid=(0.5, 1.0),
+    ),
+    Case(
+        "done",
+        DONE(alpha=0.5, local_steps=4, batches=fedmin.Blocks(2)),
+        descent(0.5),
+        DONE(alpha=0.5, local_steps=1),
+        world=known.apart,
+        grid=(0.5, 1.0),
+        participation=fedmin.Cyclic(2),
     ),
     Case(
         "gather",

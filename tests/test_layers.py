@@ -98,7 +98,8 @@ def test_engines_never_name_a_method():
         used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         used |= {node.value for node in ast.walk(tree)
                  if isinstance(node, ast.Constant) and isinstance(node.value, str)}  # fmt: skip
-        assert not used & (names | set(METHODS)), path.name
+        keys = set(METHODS) - {"done"}  # which is also the word for how a run ended
+        assert not used & (names | keys), path.name
         assert not imports(path) & {"methods", "problems", "data"}, path.name
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import fedmin
 
-SIZE = 12
+SIZE = 16
 
 
 def sparse(rng):
@@ -16,14 +16,18 @@ def sparse(rng):
 
 
 def low_rank(rng):
-    return fedmin.LowRank(*(jnp.asarray(rng.standard_normal((n, 1))) for n in (4, 3)))
+    return fedmin.LowRank(*(jnp.asarray(rng.standard_normal((n, 1))) for n in (8, 2)))
+
+
+def eigenpairs(rng):
+    return fedmin.Eigenpairs(*(jnp.asarray(rng.standard_normal(s)) for s in ((4, 2), 2)))
 
 
 def signs(rng):
     return fedmin.Signs.of(jnp.asarray(rng.random(SIZE) < 0.5), *rng.standard_normal(2))
 
 
-@pytest.mark.parametrize("make", [sparse, low_rank, signs])
+@pytest.mark.parametrize("make", [sparse, low_rank, eigenpairs, signs])
 def test_a_compact_form_is_the_array_it_stands_for(make):
     rng = np.random.default_rng(0)
     some = [make(rng) for _ in range(3)]
