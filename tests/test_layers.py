@@ -16,7 +16,7 @@ NOUNS = [
 CATALOGUES = ["domains", "problems", "local", "inner", "methods", "channels", "data"]
 AROUND = [
     "reports", "listing", "demo", "document", "config", "runs", "compare", "starter", "live",
-    "watch", "estimator", "cli",
+    "watch", "estimator", "reproduce", "cli",
 ]  # fmt: skip
 LEVEL = {
     **dict.fromkeys(NOUNS, 0),

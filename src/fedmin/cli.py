@@ -1,4 +1,4 @@
-"""The command line: demo, init, show, run, compare, plot, report, watch, list, version.
+"""The command line: demo, init, show, run, compare, plot, report, watch, reproduce, list, version.
 
 What only one command needs is imported inside it. Bad input ends in one red line on standard error
 and exit code 2; a traceback means a bug.
@@ -250,6 +250,30 @@ def watch(
     from fedmin.watch import serve
 
     serve(folders, port, say=typer.echo)
+
+
+@app.command()
+@plainly
+def reproduce(
+    ids: Annotated[
+        list[str] | None, typer.Argument(help="Claims, or all; see --list.", show_default=False)
+    ] = None,
+    quick: Annotated[bool, typer.Option(help="Tiny: shows that it runs.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="Claims and verdicts.")] = False,
+    page: Annotated[bool, typer.Option(help="Print the page of the documentation.")] = False,
+    out: Annotated[Path, typer.Option(help="Where results go.")] = Path("fedmin-claims"),
+) -> None:
+    """Check the papers' claims: what they printed, what is measured here, and the verdict."""
+    from fedmin import reproduce as claims
+    from fedmin.listing import show as lined_up
+
+    if page:
+        typer.echo(claims.markdown(), nl=False)
+    elif list_ or not ids:
+        lined_up(["id", "verdict", "paper"], [[c.id, c.verdict, c.paper] for c in claims.listing()])
+    else:
+        claims.reproduce(ids, out, quick=quick, say=typer.echo)
+        typer.echo(f"page: {out / 'claims.html'}")
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ def page(
     parts.append(("Parameters", tables.parameters(results) + _problem(results)))
     parts.append(("Made with", tables.pairs(versions())))
     body = "".join(f"<section><h2>{escape(head)}</h2>{html}</section>" for head, html in parts)
-    return _frame(title, lead, body, chart_data(results, columns, against))
+    return frame(title, lead, body, chart_data(results, columns, against))
 
 
 def chart_data(
@@ -104,11 +104,23 @@ def _problem(results: Mapping[str, Result]) -> str:
     return "".join(f"<h3>Problem</h3>{tables.pairs(values)}" for values in shown.values())
 
 
-def _frame(title: str, lead: str, body: str, data: dict[str, Any]) -> str:
+PLACES = """<nav id="legend" aria-label="runs; press to hide or show"></nav>
+<div id="charts"><noscript>The curves are drawn by a script in this page; it is off here.
+The tables below need none.</noscript></div>
+"""
+
+
+def frame(title: str, lead: str, body: str, data: dict[str, Any] | None) -> str:
+    """A page around some HTML; with curves, if there are numbers for them."""
     here = files("fedmin.reports")
     style, script = (here.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("css", "js"))
-    # "</" would end the script element early
-    numbers = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("</", "<\\/")
+    places = scripts = ""
+    if data is not None:
+        places = PLACES
+        # "</" would end the script element early
+        numbers = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("</", "<\\/")
+        scripts = f'<script type="application/json" id="runs">{numbers}</script>\n'
+        scripts += f"<script>\n{script}</script>\n"
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -122,14 +134,8 @@ def _frame(title: str, lead: str, body: str, data: dict[str, Any]) -> str:
 <body>
 <main>
 <header><h1>{escape(title)}</h1>{f"<p>{escape(lead)}</p>" if lead else ""}</header>
-<nav id="legend" aria-label="runs; press to hide or show"></nav>
-<div id="charts"><noscript>The curves are drawn by a script in this page; it is off here.
-The tables below need none.</noscript></div>
-{body}
+{places}{body}
 </main>
-<script type="application/json" id="runs">{numbers}</script>
-<script>
-{script}</script>
-</body>
+{scripts}</body>
 </html>
 """

@@ -1,0 +1,133 @@
+"""The commands around a file: show, run, compare, plot, report, watch, reproduce."""
+
+import json
+import threading
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import fedmin
+from fedmin import reproduce, watch
+from fedmin.cli import app
+from fedmin.config import Config
+from fedmin.runs import load_all, run_one
+
+ROOT = Path(__file__).resolve().parents[1]
+FILE = """\
+[data]
+name = "wine"
+standardize = true
+[partition]
+name = "iid"
+clients = 3
+[problem]
+name = "softmax"
+[method]
+name = "fedsgd"
+step = [0.1, 0.5]
+[run]
+rounds = 6
+seeds = [0, 1]
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    place = tmp_path_factory.mktemp("runs")
+    (place / "file.toml").write_text(FILE, "utf-8")
+    done = call("run", place / "file.toml", "--out", place / "out", "--json")
+    assert done.exit_code == 0, done.output
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["status"] for line in lines] == ["done"] * 4
+    assert not any(line["found"] for line in lines)
+    return place
+
+
+def call(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def test_the_same_run_is_found_again(place):
+    done = call("run", place / "file.toml", "--out", place / "out", "--json")
+    assert all(json.loads(line)["found"] for line in done.stdout.splitlines())
+    forced = call("run", place / "file.toml", "--out", place / "out", "--json", "--force")
+    assert not any(json.loads(line)["found"] for line in forced.stdout.splitlines())
+
+
+def test_a_folder_is_a_result(place):
+    config = Config(FILE)
+    job = config.jobs()[0]
+    pieces = config.pieces(job)
+    fresh = fedmin.minimize(*pieces[:3], **pieces.options)
+    kept = fedmin.Result.load(place / "out" / job.folder)
+    np.testing.assert_array_equal(kept.solution, fresh.solution)
+    for name in fresh.history:
+        if name != "seconds":
+            np.testing.assert_array_equal(kept.history[name], fresh.history[name])
+    assert kept.ledger.by_kind() == fresh.ledger.by_kind()
+    assert (kept.problem, kept.method) == (fresh.problem, fresh.method)
+    assert "<table>" in kept._repr_html_()
+    for name in ("run.toml", "environment.json", "report.html"):
+        assert (place / "out" / job.folder / name).stat().st_size > 100
+
+
+def test_compare_puts_seeds_together(place):
+    shown = call("compare", place / "out", "--to", "0.9,0.0").stdout
+    assert "fedsgd step=0.1" in shown
+    assert "seed=" not in shown
+    assert "±" in shown
+    assert "2 of 2" in shown
+    assert "never" in shown  # nobody comes to 0
+    refused = call("compare", place / "out", "--column", "gap")
+    assert refused.exit_code == 2
+    assert "not recorded" in refused.stderr
+
+
+def test_show_runs_nothing(place):
+    shown = call("show", place / "file.toml")
+    assert shown.exit_code == 0
+    assert shown.stdout.count("fedsgd step=") == 4
+
+
+def test_a_picture_and_a_page(place):
+    assert call("plot", place / "out", "--out", place / "p.png").exit_code == 0
+    assert call("report", place / "out", "--out", place / "r.html").exit_code == 0
+    assert (place / "p.png").read_bytes().startswith(b"\x89PNG")
+    assert "fedsgd step=0.5 seed=1" in (place / "r.html").read_text("utf-8")
+    assert call("report", place / "nowhere").exit_code == 2
+
+
+def test_a_run_that_goes_on_can_be_watched(place, monkeypatch):
+    monkeypatch.setattr("fedmin.runs.NOTE", 0.0)
+    job = Config(FILE.replace("rounds = 6", "rounds = 7")).jobs()[0]
+    folder, seen = place / "watched" / job.folder, []
+
+    def look(news):
+        if (folder / "result.json").exists():
+            seen.append(load_all([folder]))
+
+    with watch.server([place / "watched"], 0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_address[1]}/"
+        assert "Nothing to show yet" in urllib.request.urlopen(address).read().decode()
+        run_one(job, folder, progress=look)
+        page = urllib.request.urlopen(address).read().decode()
+        server.shutdown()
+    assert 'http-equiv="refresh"' in page
+    assert "How they ended" in page
+    assert {result.status for some in seen for result in some.values()} == {"running"}
+
+
+def test_the_claims_page_is_what_was_measured():
+    assert (ROOT / "docs/claims.md").read_text("utf-8") == reproduce.markdown()
+    for claim in reproduce.listing():
+        assert claim.verdict
+        assert claim.reason
+    listed = call("reproduce", "--list").stdout
+    assert all(claim.id in listed for claim in reproduce.listing())
+    refused = call("reproduce", "ssca-bach")
+    assert refused.exit_code == 2
+    assert "did you mean 'ssca-batch'" in refused.stderr
