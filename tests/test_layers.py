@@ -15,8 +15,8 @@ NOUNS = [
 ]  # fmt: skip
 CATALOGUES = ["domains", "problems", "local", "inner", "methods", "channels", "data"]
 AROUND = [
-    "reports", "listing", "demo", "document", "config", "runs", "compare", "starter", "live",
-    "watch", "estimator", "reproduce", "cli",
+    "reports", "listing", "demo", "logs", "document", "config", "runs", "compare", "starter",
+    "live", "watch", "estimator", "reproduce", "cli",
 ]  # fmt: skip
 LEVEL = {
     **dict.fromkeys(NOUNS, 0),

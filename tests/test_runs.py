@@ -1,9 +1,11 @@
 """The commands around a file: show, run, compare, plot, report, watch, reproduce."""
 
 import json
+import sys
 import threading
 import urllib.request
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -119,6 +121,57 @@ def test_a_run_that_goes_on_can_be_watched(place, monkeypatch):
     assert 'http-equiv="refresh"' in page
     assert "How they ended" in page
     assert {result.status for some in seen for result in some.values()} == {"running"}
+
+
+def test_a_history_goes_to_tensorboard_and_mlflow_too(place, monkeypatch):
+    """With stand-ins for the two libraries that write down what they are told."""
+    told = []
+
+    class Writer:
+        def __init__(self, folder):
+            told.append(("at", folder))
+
+        def add_scalar(self, name, value, step):
+            told.append(("board", name, step, value))
+
+        def close(self):
+            told.append(("closed",))
+
+    class Client:
+        def get_experiment_by_name(self, name):
+            return None
+
+        def create_experiment(self, name):
+            return "1"
+
+        def create_run(self, experiment, run_name):
+            return SimpleNamespace(info=SimpleNamespace(run_id="7"))
+
+        def log_param(self, run, key, value):
+            told.append(("param", key, value))
+
+        def log_metric(self, run, name, value, step):
+            told.append(("flow", name, step, value))
+
+        def set_terminated(self, run):
+            told.append(("ended", run))
+
+    monkeypatch.setitem(sys.modules, "tensorboard", ModuleType("tensorboard"))
+    monkeypatch.setitem(sys.modules, "tensorboard.summary", SimpleNamespace(Writer=Writer))
+    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(MlflowClient=Client))
+    logged = FILE.replace("seeds = [0, 1]", 'log = ["tensorboard", "mlflow"]')
+    job = Config(logged).jobs()[0]
+    assert job.id == Config(FILE.replace("seeds = [0, 1]", "")).jobs()[0].id
+    history = run_one(job, place / "logged" / job.folder).result.history
+    for kind in ("board", "flow"):
+        rows = [(t[2], t[3]) for t in told if t[:2] == (kind, "objective")]
+        assert rows == list(zip(history["round"], history["objective"], strict=True))
+    assert ("param", "method", "fedsgd") in told
+    assert ("closed",) in told
+    assert ("ended", "7") in told
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    with pytest.raises(ValueError, match=r'needs pip install "fedmin\[mlflow\]"'):
+        run_one(job, place / "again" / job.folder)
 
 
 def test_the_claims_page_is_what_was_measured():

@@ -29,6 +29,7 @@ from fedmin.domains import DOMAINS
 from fedmin.engines.loopback import Loopback
 from fedmin.engines.simulator import Simulator
 from fedmin.federation import Federation
+from fedmin.logs import LOGS
 from fedmin.method import Method
 from fedmin.methods import METHODS
 from fedmin.metrics import Metric
@@ -38,10 +39,11 @@ from fedmin.problems import CONSTRAINTS, PROBLEMS, over, smallest, subject_to
 from fedmin.reports.versions import versions
 
 ENGINES = {"simulator": Simulator, "loopback": Loopback}
+AROUND_IT = ("checkpoint_rounds", "checkpoint_seconds", "log")  # what does not change a run
 SPLIT = ("seed", "server_rows", "weights", "labels")  # what partition() itself takes
 RUN = {
     "rounds": int, "seeds": list[int], "every": int, "record": list, "stop": dict, "engine": str,
-    "checkpoint_rounds": int, "checkpoint_seconds": float,
+    "checkpoint_rounds": int, "checkpoint_seconds": float, "log": list,
 }  # fmt: skip
 
 
@@ -64,8 +66,9 @@ class Job:
 
     @property
     def id(self) -> str:
-        """A hash of what is run; where it is run does not matter."""
-        return digest([self.words, versions()["fedmin"]])[:12]
+        """A hash of what is run; where it is kept and who is told of it does not matter."""
+        run = {key: value for key, value in self.words["run"].items() if key not in AROUND_IT}
+        return digest([self.words | {"run": run}, versions()["fedmin"]])[:12]
 
     @property
     def label(self) -> str:
@@ -116,6 +119,8 @@ class Config(Document):
             if key not in RUN:
                 self.fail(f"run.{key}", f"unknown key {key!r} in [run]; {checks.nearest(key, RUN)}")
             self.check_type(f"run.{key}", value, RUN[key])
+        for name in run.get("log", []):
+            self.pick("run.log", name, LOGS)
         if "rounds" not in run:
             self.fail("run", "[run] needs rounds, such as rounds = 100")
 

@@ -21,10 +21,12 @@ import tomli_w
 
 from fedmin.channels import Plain
 from fedmin.config import Config, Job, Pieces, resolved
+from fedmin.describe import describe
 from fedmin.engines import rounds as part
 from fedmin.engines.checkpoint import Checkpoint
 from fedmin.engines.progress import News, Show
 from fedmin.engines.simulator import messages_of
+from fedmin.logs import LOGS, Log
 from fedmin.minimize import assemble, minimize
 from fedmin.participation import Everyone
 from fedmin.reports.page import page
@@ -75,17 +77,26 @@ def run_one(job: Job, folder: Path, *, force: bool = False, progress: Show = Non
         folder, keep.get("checkpoint_rounds"), keep.get("checkpoint_seconds", 30.0)
     )
     problem, federation, method, options = pieces
+    words = {"problem": str(problem), **_without_name(describe(method))}
+    logs = [LOGS[name](folder, job.label, words) for name in keep.get("log", [])]
     result = minimize(
-        problem, federation, method, progress=_noted(pieces, folder, progress),
+        problem, federation, method, progress=_noted(pieces, folder, progress, logs),
         checkpoint=checkpoint, **options,
     )  # fmt: skip
     result.save(folder)
+    for log in logs:
+        log.take(dict(result.history))
+        log.close()
     title = f"{job.label} on {job.words['data']['name']}"
     write_text(folder / "report.html", page(title, {job.label: result}, federation=federation))
     return Ran(job, folder, result, False)
 
 
-def _noted(pieces: Pieces, folder: Path, progress: Show) -> Callable[[News], None]:
+def _without_name(words: dict[str, Any]) -> dict[str, Any]:
+    return {"method": words["name"], **{k: v for k, v in words.items() if k != "name"}}
+
+
+def _noted(pieces: Pieces, folder: Path, progress: Show, logs: list[Log]) -> Callable[[News], None]:
     """Tell others of the progress, and write it into the folder for those who watch it."""
     last = time.monotonic()
 
@@ -93,6 +104,8 @@ def _noted(pieces: Pieces, folder: Path, progress: Show) -> Callable[[News], Non
         nonlocal last
         if callable(progress):
             progress(news)
+        for log in logs:
+            log.hear(news)
         if time.monotonic() - last > NOTE:
             last = time.monotonic()
             Result(

@@ -1,0 +1,92 @@
+"""Where else a run's history goes, beside its CSV: TensorBoard and MLflow, by their own libraries.
+
+    [run]
+    log = ["tensorboard", "mlflow"]
+
+TensorBoard's files go into the run's folder; MLflow goes wherever it is told to by its own settings
+(MLFLOW_TRACKING_URI). Each is an extra: pip install "fedmin[tensorboard]", "fedmin[mlflow]".
+"""
+
+import importlib
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any
+
+from fedmin.engines.progress import News
+
+
+def library(name: str, extra: str) -> Any:
+    """An optional library, or an error that says how to get it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise ValueError(f'log = "{extra}" needs pip install "fedmin[{extra}]"') from None
+
+
+class Log(ABC):
+    """Takes a run's recorded rows as they come."""
+
+    def __init__(self) -> None:
+        self.seen = -1  # the last round that was written
+
+    @abstractmethod
+    def write(self, round: int, values: dict[str, float]) -> None:
+        """Write one row."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """No more rows will come."""
+
+    def hear(self, news: News) -> None:
+        """Write what is new."""
+        self.take(news.history.table(news.ledger))
+
+    def take(self, table: dict[str, Any]) -> None:
+        """Write the rows of a history that are new."""
+        for i, round in enumerate(table["round"]):
+            if round > self.seen:
+                self.seen = int(round)
+                values = {k: float(v[i]) for k, v in table.items() if k != "round"}
+                self.write(self.seen, values)
+
+
+class TensorBoard(Log):
+    """A scalar a column, in the folder `tensorboard` of the run."""
+
+    def __init__(self, folder: Path, name: str, parameters: dict[str, Any]):
+        super().__init__()
+        self.writer = library("tensorboard.summary", "tensorboard").Writer(
+            str(folder / "tensorboard")
+        )
+
+    def write(self, round, values):
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, round)
+
+    def close(self):
+        self.writer.close()
+
+
+class MLflow(Log):
+    """A run of the experiment "fedmin", with the method's fields as its parameters."""
+
+    def __init__(self, folder: Path, name: str, parameters: dict[str, Any]):
+        super().__init__()
+        mlflow = library("mlflow", "mlflow")
+        self.client = mlflow.MlflowClient()
+        found = self.client.get_experiment_by_name("fedmin")
+        experiment = found.experiment_id if found else self.client.create_experiment("fedmin")
+        run = self.client.create_run(experiment, run_name=name)
+        self.id = run.info.run_id
+        for key, value in parameters.items():
+            self.client.log_param(self.id, key, value)
+
+    def write(self, round, values):
+        for name, value in values.items():
+            self.client.log_metric(self.id, name, value, step=round)
+
+    def close(self):
+        self.client.set_terminated(self.id)
+
+
+LOGS: dict[str, type] = {"tensorboard": TensorBoard, "mlflow": MLflow}
