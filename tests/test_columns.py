@@ -121,8 +121,9 @@ def test_losses_are_head_of_embeddings(name, sizes):
 # ---------------------------------------------------------------- the same as one client
 
 
-@pytest.mark.parametrize("clients", [2, 3, 7])
-@pytest.mark.parametrize("name", ["swish", "logistic", "softmax"])
+@pytest.mark.parametrize(
+    ("name", "clients"), [("swish", 2), ("swish", 7), ("logistic", 3), ("softmax", 3)]
+)
 def test_any_split_is_one_client(name, clients):
     whole, parted = run(name, SPLITS[1]), run(name, SPLITS[clients])
     assert whole.final("objective") < whole.history["objective"][0]
@@ -130,8 +131,10 @@ def test_any_split_is_one_client(name, clients):
     np.testing.assert_allclose(parted.history["objective"], whole.history["objective"], rtol=1e-11)
 
 
-@pytest.mark.parametrize("name", ["swish", "product"])
-@pytest.mark.parametrize("labels", ["everyone", "server", "b"])
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [("swish", "everyone"), ("swish", "server"), ("product", "everyone"), ("product", "b")],
+)
 def test_engines_agree_and_labels_change_nothing(name, labels):
     simulated = run(name, labels=labels)
     assert_same(simulated, run(name, labels=labels, engine=fedmin.Loopback()))
@@ -142,19 +145,21 @@ def test_engines_agree_and_labels_change_nothing(name, labels):
     assert sealed == (set() if labels == "server" else {"up seal", "down seal"})
 
 
-@pytest.mark.parametrize("engine", [ONE_BY_ONE, fedmin.Loopback()], ids=str)
-@pytest.mark.parametrize("name", ["swish", "logistic"])
+@pytest.mark.parametrize(
+    ("name", "engine"), [("swish", ONE_BY_ONE), ("logistic", fedmin.Loopback())], ids=str
+)
 def test_dense_is_sparse(name, engine):
     np.testing.assert_allclose(
         run(name, sparse=True, engine=engine).solution, run(name).solution, rtol=1e-11
     )
 
 
-@pytest.mark.parametrize(("chunk", "devices"), [(1, 3), (2, 2), (3, 1)])
-def test_any_chunk_and_devices(chunk, devices):
-    for labels in ("everyone", "b"):
-        spread = run(labels=labels, engine=fedmin.Simulator(chunk, devices))
-        assert_same(run(labels=labels), spread)
+@pytest.mark.parametrize(
+    ("chunk", "devices", "labels"), [(1, 3, "everyone"), (2, 2, "b"), (3, 1, "everyone")]
+)
+def test_any_chunk_and_devices(chunk, devices, labels):
+    spread = run(labels=labels, engine=fedmin.Simulator(chunk, devices))
+    assert_same(run(labels=labels), spread)
 
 
 @pytest.mark.parametrize(

@@ -245,8 +245,8 @@ def test_multinomial_optimum():
 # ---------------------------------------------------------------- networks
 
 
-@pytest.mark.parametrize(("kernel", "padding"), [(3, 1), (3, 0), (5, 2), (2, 1), (4, 0), (1, 0)])
-@pytest.mark.parametrize("shape", [(6, 7), (8, 8), (5, 5)])
+@pytest.mark.parametrize(("kernel", "padding"), [(3, 1), (5, 2), (2, 1), (4, 0), (1, 0)])
+@pytest.mark.parametrize("shape", [(6, 7), (5, 5)])
 def test_patches_are_a_pooled_convolution(kernel, padding, shape):
     """Against XLA's convolution and pooling, and one channel by SciPy; odd ends are dropped."""
     images = RNG.standard_normal((2, *shape, 3))

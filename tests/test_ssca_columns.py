@@ -37,7 +37,7 @@ def alone():
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-@settings(max_examples=3)  # each split is a program of its own
+@settings(max_examples=2)  # each split is a program of its own
 @given(edges=st.sets(st.integers(1, K - 1), min_size=1, max_size=K - 1))
 def test_any_split_is_one_client(alone, name, edges):
     """Random widths, 1 to 7 clients: the same model, multipliers and history, to rounding."""
