@@ -11,6 +11,17 @@ from fedmin.certificate import Certificate, certify
 from fedmin.channel import Channel
 from fedmin.channels import Plain, TopK
 from fedmin.domain import Domain, Free
+from fedmin.domains import (
+    Box,
+    GroupL1Ball,
+    KSparsePolytope,
+    L1Ball,
+    L2Ball,
+    LinfBall,
+    NuclearBall,
+    Product,
+    Simplex,
+)
 from fedmin.engines.checkpoint import Checkpoint, CheckpointError
 from fedmin.engines.loopback import ClientError, Loopback
 from fedmin.engines.simulator import Simulator
@@ -22,6 +33,7 @@ from fedmin.local import (
     Compressor,
     Full,
     Shuffled,
+    Split,
     TopEntries,
     TopRank,
     WithoutReplacement,
@@ -37,6 +49,9 @@ from fedmin.methods import (
     FedAC,
     FedAvg,
     FedDANE,
+    FedFW,
+    FedFWPlus,
+    FedFWSto,
     FedNL,
     FedNLPP,
     FedOpt,
@@ -67,7 +82,7 @@ from fedmin.participation import (
     Participation,
     Uniform,
 )
-from fedmin.payload import Eigenpairs, LowRank, Payload, Signs, Sparse
+from fedmin.payload import Block, Eigenpairs, Joined, LowRank, Payload, Signs, Sparse
 from fedmin.problem import Problem
 from fedmin.problems import (
     CNN,
@@ -88,7 +103,7 @@ from fedmin.problems import (
 )
 from fedmin.result import Result
 from fedmin.rows import Columns, Rows, Shard
-from fedmin.schedule import Power
+from fedmin.schedule import ConvexSteps, NonconvexSteps, Power, StochasticSteps
 from fedmin.split import Holders, OnColumns, SplitProblem
 
 if _TYPES:
@@ -103,6 +118,17 @@ __all__ = [
     "TopK",
     "Domain",
     "Free",
+    "Box",
+    "GroupL1Ball",
+    "KSparsePolytope",
+    "L1Ball",
+    "L2Ball",
+    "LinfBall",
+    "NuclearBall",
+    "Product",
+    "Simplex",
+    "Block",
+    "Joined",
     "ClientError",
     "Loopback",
     "Simulator",
@@ -130,6 +156,13 @@ __all__ = [
     "Adagrad",
     "Adam",
     "FedAvg",
+    "FedFW",
+    "FedFWPlus",
+    "FedFWSto",
+    "Split",
+    "ConvexSteps",
+    "NonconvexSteps",
+    "StochasticSteps",
     "FedOpt",
     "FedProx",
     "FedSGD",

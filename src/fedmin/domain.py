@@ -7,7 +7,7 @@ A set answers `contains` and `diameter`, and what it can of
 The sets are in `domains/`, one family a file.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -26,6 +26,7 @@ class Domain(eqx.Module):
 
     bounded: eqx.AbstractClassVar[bool]
     convex: eqx.AbstractClassVar[bool]
+    searches: ClassVar[bool] = False  # whether lmo(g, near) begins its search at an atom `near`
 
     def fitted(self, parts: dict[str, tuple[int, ...]]) -> "Domain":
         """This set for an x of these parts; refuses parts that it does not fit."""

@@ -32,7 +32,8 @@ class Aggregate(eqx.Module):
 
     `total` is the sum over the round's clients of p_i times their reply, where p_i are the
     federation's weights (they sum to one over ALL clients); `weight` is the sum of their p_i.
-    With `reduce="gather"`, `replies` has one reply a client instead, and `shares` their p_i.
+    With `reduce="gather"`, `replies` has one reply a client instead, `sent` the same as they came
+    (compact parts stay compact), `shares` their p_i, 0 where absent, and `ids` their numbers.
 
     >>> import jax.numpy as jnp, fedmin
     >>> half = fedmin.Aggregate({"update": jnp.ones(2)}, jnp.float32(0.5), jnp.int32(1), 2)
@@ -46,6 +47,8 @@ class Aggregate(eqx.Module):
     population: int = eqx.field(static=True)
     replies: Any = None
     shares: Array | None = None
+    sent: Any = None
+    ids: Array | None = None
 
     @property
     def mean(self) -> Any:
@@ -64,6 +67,7 @@ class Exchange:
     `reduce="sum"`: the server learns the weighted sum of the replies only; "gather": each of them.
     `addressed`: down has a leading client axis and each client gets its own slice.
     `only`: the number of the one client that is asked; nobody else sends or receives anything.
+    `exact`: replies must arrive as they are sent; a channel that may change them is refused.
     `to`: who gets the replies. "clients" is every other client, a number is that client: they
     travel sealed through the server, which cannot read them (`server` is None), are not weighted,
     and are in the `down` of the round's next exchanges: their sum, or all of them ("gather").
@@ -83,6 +87,7 @@ class Exchange:
     addressed: bool = False
     to: Literal["server", "clients"] | int = "server"
     only: int | None = None
+    exact: bool = False
 
     def __post_init__(self):
         if (self.server is None) == (self.to == "server"):
@@ -120,6 +125,10 @@ class Method(eqx.Module):
 
     def check(self, problem) -> None:
         """Refuse a problem that these settings do not fit, before any work."""
+
+    def fitted(self, clients: int, everyone: bool) -> "Method":
+        """This method for so many clients, of whom everyone takes part in every round, or not."""
+        return self
 
     @abstractmethod
     def init_server(self, problem, key: Array) -> Any:

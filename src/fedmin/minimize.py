@@ -152,6 +152,7 @@ def assemble(
     _check_handles(problem, federation, method)
     if isinstance(problem, SplitProblem) and federation.split == "features":
         problem = OnColumns(problem, _holders(federation))
+    method = method.fitted(federation.num_clients, isinstance(participation, Everyone))
     method.check(problem)
     _check_complete(problem, federation, method, participation, channel)
     y = np.asarray(federation.pool.y)
@@ -203,15 +204,15 @@ def _check_complete(
     channel: Channel,
 ) -> None:
     """Refuse absent clients, and a changed road, where every client's part is needed."""
-    if federation.split == "rows" and not any(e.complete for e in method.exchanges(problem)):
-        return
     name = type(method).__name__
-    if not isinstance(participation, Everyone):
+    exchanges = method.exchanges(problem)
+    complete = federation.split == "features" or any(e.complete for e in exchanges)
+    if complete and not isinstance(participation, Everyone):
         raise ValueError(
             f"{name} needs every client in every round; participation is {participation}, "
             f"give Everyone()"
         )
-    if not isinstance(channel, Plain):
+    if (complete or any(e.exact for e in exchanges)) and not isinstance(channel, Plain):
         raise ValueError(f"{name} sends its parts as they are; channel is {channel}, give Plain()")
 
 

@@ -152,6 +152,55 @@ class Signs(Payload):
         return jnp.unpackbits(bits, count=self.size).astype(bool)
 
 
+class Block(Payload):
+    """A vector of `size` entries that is 0 but for `values`, one after the other from `start` on.
+
+    >>> import jax.numpy as jnp, fedmin
+    >>> fedmin.Block(jnp.int32(1), jnp.array([5.0, 6.0]), 4).dense()
+    Array([0., 5., 6., 0.], dtype=float32)
+    """
+
+    start: Array  # i[]
+    values: Array  # f[k]
+    size: int = eqx.field(static=True)
+
+    def dense(self):
+        return jnp.zeros(self.size, self.values.dtype).at[self._places()].set(self.values)
+
+    def scaled(self, factor):
+        return Block(self.start, factor * self.values, self.size)
+
+    def total(self):
+        return jnp.zeros(self.size, self.values.dtype).at[self._places()].add(self.values)
+
+    def inner(self, g):
+        return g[self._places()] @ self.values
+
+    def _places(self) -> Array:
+        return self.start[..., None] + jnp.arange(self.values.shape[-1], dtype=self.start.dtype)
+
+
+class Joined(Payload):
+    """Vectors one after the other, each an array or a compact form of its own.
+
+    >>> import jax.numpy as jnp, fedmin
+    >>> one = fedmin.Sparse(jnp.array([1]), jnp.array([2.0]), 3)
+    >>> fedmin.Joined((one, jnp.ones(2))).dense()
+    Array([0., 2., 0., 1., 1.], dtype=float32)
+    """
+
+    parts: tuple[Any, ...]
+
+    def dense(self):
+        return jnp.concatenate([part.dense() if is_payload(part) else part for part in self.parts])
+
+    def scaled(self, factor):
+        return Joined(scaled(self.parts, jnp.asarray(factor)))
+
+    def total(self):
+        return jnp.concatenate(total(self.parts))
+
+
 def is_payload(part: Any) -> bool:
     return isinstance(part, Payload)
 

@@ -25,6 +25,85 @@ class Power(eqx.Module):
         return self.scale / (1.0 + jnp.asarray(round, float)) ** self.exponent
 
 
+class ConvexSteps(eqx.Module):
+    """FedFW where f_i are convex: eta = 2/(p(t-1)+2), the penalty grows as sqrt(p(t-1)+2).
+
+    t counts steps from 1, p is the chance that a client takes part; p = 1 is Theorem 1 of
+    [dadras2024federated], other p its section 4.2.
+
+    >>> import fedmin
+    >>> float(fedmin.ConvexSteps().eta(3))
+    0.5
+    """
+
+    p: float = 1.0
+
+    def __check_init__(self):
+        checks.between("p", self.p, 0.0, 1.0, open_low=True)
+
+    def eta(self, t: Array) -> Array:
+        """The step, in (0, 1]."""
+        return 2 / (self.p * (t - 1) + 2)
+
+    def growth(self, t: Array) -> Array:
+        """What the penalty is multiplied by."""
+        return jnp.sqrt(self.p * (t - 1) + 2.0)
+
+
+class NonconvexSteps(eqx.Module):
+    """FedFW where f_i need not be convex: eta = T^(-2/3), the penalty times T^(1/3).
+
+    T is the number of rounds, known before: Theorem 2 of [dadras2024federated]. Where a client
+    takes part with chance p, give p: T becomes pT + 1, section 4.2.
+
+    >>> import fedmin
+    >>> round(float(fedmin.NonconvexSteps(1000).eta(7)), 6)
+    0.01
+    """
+
+    rounds: float  # T
+    p: float | None = None
+
+    def __check_init__(self):
+        checks.between("rounds", self.rounds, 1.0)
+        if self.p is not None:
+            checks.between("p", self.p, 0.0, 1.0, open_low=True)
+
+    def eta(self, t: Array) -> Array:
+        """The step, in (0, 1]."""
+        return self._length() ** (-2 / 3)
+
+    def growth(self, t: Array) -> Array:
+        """What the penalty is multiplied by."""
+        return self._length() ** (1 / 3)
+
+    def _length(self) -> Array:
+        return jnp.asarray(self.rounds if self.p is None else self.p * self.rounds + 1, float)
+
+
+class StochasticSteps(eqx.Module):
+    """FedFW-sto, convex: eta = 9/(t+8), penalty times sqrt(t+8), rho = 4/(t+7)^(2/3).
+
+    Theorem 3 of [dadras2024federated].
+
+    >>> import fedmin
+    >>> float(fedmin.StochasticSteps().rho(1))
+    1.0
+    """
+
+    def eta(self, t: Array) -> Array:
+        """The step, in (0, 1]."""
+        return 9 / (t + 8.0)
+
+    def growth(self, t: Array) -> Array:
+        """What the penalty is multiplied by."""
+        return jnp.sqrt(t + 8.0)
+
+    def rho(self, t: Array) -> Array:
+        """How much of the new gradient is in the running one."""
+        return 4 / (t + 7.0) ** (2 / 3)
+
+
 def at(value: Any, round: Array) -> Any:
     """A setting's value at this round."""
     return value(round) if callable(value) else value

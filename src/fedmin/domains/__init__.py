@@ -1,7 +1,33 @@
 """Sets that a solution may be confined to, one family a file."""
 
 from fedmin.domain import Free
+from fedmin.domains.balls import Box, L1Ball, L2Ball, LinfBall, Simplex
+from fedmin.domains.groups import GroupL1Ball, KSparsePolytope
+from fedmin.domains.nuclear import NuclearBall
+from fedmin.domains.product import Product
 
-DOMAINS = {"free": Free}
+DOMAINS = {
+    "free": Free,
+    "l1ball": L1Ball,
+    "l2ball": L2Ball,
+    "linfball": LinfBall,
+    "box": Box,
+    "simplex": Simplex,
+    "ksparsepolytope": KSparsePolytope,
+    "groupl1ball": GroupL1Ball,
+    "nuclearball": NuclearBall,
+    "product": Product,
+}
 
-__all__ = ["DOMAINS"]
+__all__ = [
+    "DOMAINS",
+    "Box",
+    "GroupL1Ball",
+    "KSparsePolytope",
+    "L1Ball",
+    "L2Ball",
+    "LinfBall",
+    "NuclearBall",
+    "Product",
+    "Simplex",
+]

@@ -56,11 +56,11 @@ def _broadcast(run: Run, e: int, server: Any, now: Now):
 
 
 @eqx.filter_jit
-def _server(run: Run, e: int, server_rows, server, sent, shares, present, population, now):
+def _server(run: Run, e: int, server_rows, server, sent, shares, present, ids, population, now):
     exchange = run.method.exchanges(run.problem)[e]
     combined = sent if exchange.reduce == "gather" else part.combine(run, exchange, sent)
     return part.server_part(
-        run, exchange, server_rows, server, combined, shares, present, population, now
+        run, exchange, server_rows, server, combined, shares, present, ids, population, now
     )
 
 
@@ -237,7 +237,7 @@ class _Session:
         shares = np.where(present, self.federation.weights[ids], 0.0).astype(dtype)
         self.server, fine = _server(
             self.run, e, self.federation.server_rows, self.server, sent, jnp.asarray(shares),
-            jnp.asarray(present), self.population, now,
+            jnp.asarray(present), jnp.asarray(ids, jnp.int32), self.population, now,
         )  # fmt: skip
         return culprit if fine else min(culprit, AGGREGATE)
 

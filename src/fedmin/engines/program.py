@@ -143,7 +143,7 @@ def _exchange(
     else:
         server, fine = part.server_part(
             run, exchange, data.server_rows, state.server, combined, shares, present,
-            plan.population, now,
+            ids, plan.population, now,
         )  # fmt: skip
     culprit = jnp.where(fine, culprit, jnp.minimum(culprit, AGGREGATE))
     memories = (*state.memory[:e], memory, *state.memory[e + 1 :])

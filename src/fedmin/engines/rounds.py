@@ -127,13 +127,14 @@ def server_part(
     combined: Any,
     shares: Array,
     present: Array,
+    ids: Array,
     population: int,
     now: Now,
 ) -> tuple[Any, Array]:
     """The server's part: its new state, and whether what it learnt was finite.
 
     `combined` is the channel's sum, or every reply with `reduce="gather"`; `shares` are the
-    cohort's p_i, 0 where absent. If nobody came or the sum is not finite the state stays.
+    cohort's p_i, 0 where absent, and `ids` their numbers. If nobody came or the sum is not finite the state stays.
     """
     count = jnp.sum(present, dtype=jnp.int32)
     weight = jnp.sum(shares)
@@ -141,8 +142,8 @@ def server_part(
         learnt = Aggregate(run.channel.decode(combined), weight, count, population)
     else:
         replies = payload.dense_each(combined)
-        learnt = Aggregate(None, weight, count, population, replies, shares)
-    fine = payload.all_finite((learnt.total, learnt.replies))
+        learnt = Aggregate(None, weight, count, population, replies, shares, combined, ids)
+    fine = payload.all_finite((learnt.total, learnt.sent))
 
     def step(server):
         assert exchange.server is not None

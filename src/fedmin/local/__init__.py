@@ -1,5 +1,6 @@
 """What a client may do: draw batches, take steps, compress a Hessian."""
 
+from fedmin.local.atoms import Split
 from fedmin.local.batches import (
     BATCHES,
     Batches,
@@ -19,6 +20,7 @@ __all__ = [
     "Compressor",
     "Full",
     "Shuffled",
+    "Split",
     "TopEntries",
     "TopRank",
     "WithReplacement",

@@ -4,6 +4,9 @@ from fedmin.methods.done import DONE
 from fedmin.methods.fedac import FedAC
 from fedmin.methods.fedavg import FedAvg
 from fedmin.methods.feddane import FedDANE
+from fedmin.methods.fedfw import FedFW
+from fedmin.methods.fedfwplus import FedFWPlus
+from fedmin.methods.fedfwsto import FedFWSto
 from fedmin.methods.fednl import FedNL
 from fedmin.methods.fednlpp import FedNLPP
 from fedmin.methods.fedopt import Adagrad, Adam, FedOpt, Yogi
@@ -26,6 +29,9 @@ METHODS = {
     "fednl": FedNL,
     "fednlpp": FedNLPP,
     "done": DONE,
+    "fedfw": FedFW,
+    "fedfwplus": FedFWPlus,
+    "fedfwsto": FedFWSto,
 }
 
 __all__ = [
@@ -37,6 +43,9 @@ __all__ = [
     "FedAC",
     "FedAvg",
     "FedDANE",
+    "FedFW",
+    "FedFWPlus",
+    "FedFWSto",
     "FedNL",
     "FedNLPP",
     "FedOpt",

@@ -1,0 +1,231 @@
+"""Balls, boxes and the simplex: sets whose atoms and projections are found in one pass or one sort.
+
+    set             atom of least <g, u>                             as it travels
+    L1Ball          -r sign(g_j) e_j,  j the largest |g_j|           an index and a value
+    L2Ball          -r g / |g|                                       dense: nothing smaller exists
+    LinfBall        -r sign(g)                                       a bit an entry
+    Box             lower where g > 0, else upper                    a bit an entry
+    Simplex         r e_j,  j the least g_j                          an index and a value
+
+Sets whose size depends on d learn it from the problem: `over(problem, domain)` fits them.
+"""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import Array
+
+from fedmin import checks
+from fedmin.domain import Domain
+from fedmin.payload import Signs, Sparse
+
+
+def length(parts: dict[str, tuple[int, ...]]) -> int:
+    """d, the length of an x of these parts."""
+    return sum(math.prod(shape) for shape in parts.values())
+
+
+def onto_simplex(x: Array, radius: Any) -> Array:
+    """The nearest vector of entries >= 0 that add up to `radius`."""
+    # theta such that sum max(x - theta, 0) = radius: from the largest entries, one sort
+    sums = jnp.cumsum(-jnp.sort(-x)) - radius
+    counts = jnp.arange(1, x.shape[0] + 1, dtype=x.dtype)
+    theta = jnp.max(sums / counts)
+    return jnp.maximum(x - theta, 0)
+
+
+def onto_l1_ball(x: Array, radius: Any) -> Array:
+    """The nearest vector whose absolute values add up to at most `radius`."""
+    near = jnp.sign(x) * onto_simplex(jnp.abs(x), radius)
+    return jnp.where(jnp.sum(jnp.abs(x)) <= radius, x, near)
+
+
+class Ball(Domain):
+    """A ball of some norm around 0."""
+
+    radius: eqx.AbstractVar[float]
+
+    bounded = True
+    convex = True
+
+    def __check_init__(self):
+        checks.positive("radius", self.radius)
+
+    def norm(self, x: Array) -> Array:
+        """The norm that is at most `radius`."""
+        raise TypeError(f"{type(self).__name__} has no norm")
+
+    def contains(self, x, tolerance=1e-6):
+        return self.norm(x) <= self.radius * (1 + tolerance)
+
+    @property
+    def diameter(self):
+        return 2 * self.radius
+
+
+class L1Ball(Ball):
+    """|x|_1 <= radius: few entries are not 0.
+
+    >>> import jax.numpy as jnp, fedmin
+    >>> fedmin.L1Ball(2.0).lmo(jnp.array([1.0, -3.0])).dense()
+    Array([0., 2.], dtype=float32)
+    """
+
+    radius: float
+
+    def norm(self, x):
+        return jnp.sum(jnp.abs(x))
+
+    def lmo(self, g):
+        j = jnp.argmax(jnp.abs(g)).astype(jnp.int32)
+        value = jnp.where(g[j] > 0, -self.radius, self.radius).astype(g.dtype)
+        return Sparse(j[None], value[None], g.shape[0])
+
+    def project(self, x):
+        return onto_l1_ball(x, self.radius)
+
+
+class L2Ball(Ball):
+    """|x|_2 <= radius.
+
+    >>> import jax.numpy as jnp, fedmin
+    >>> fedmin.L2Ball(5.0).project(jnp.array([6.0, 8.0]))
+    Array([3., 4.], dtype=float32)
+    """
+
+    radius: float
+
+    def norm(self, x):
+        return jnp.linalg.norm(x)
+
+    def lmo(self, g):
+        size = jnp.linalg.norm(g)
+        return g * (-self.radius / jnp.where(size > 0, size, 1.0))
+
+    def project(self, x):
+        return x * jnp.minimum(1.0, self.radius / jnp.maximum(jnp.linalg.norm(x), self.radius))
+
+
+class LinfBall(Ball):
+    """|x_j| <= radius for every j.
+
+    >>> import jax.numpy as jnp, fedmin
+    >>> fedmin.LinfBall(2.0).lmo(jnp.array([1.0, -3.0])).dense()
+    Array([-2.,  2.], dtype=float32)
+    """
+
+    radius: float
+    size: int | None = eqx.field(default=None, static=True, repr=False)  # d, of the problem
+
+    def fitted(self, parts):
+        return replace(self, size=length(parts))
+
+    def norm(self, x):
+        return jnp.max(jnp.abs(x))
+
+    def lmo(self, g):
+        return _corner(g, -self.radius, self.radius)
+
+    def project(self, x):
+        return jnp.clip(x, -self.radius, self.radius)
+
+    @property
+    def diameter(self):
+        return 2 * self.radius * math.sqrt(_known(self))
+
+
+class Box(Domain):
+    """lower <= x_j <= upper: two numbers, or a number each for every entry of x.
+
+    With numbers for every entry an atom travels dense.
+
+    >>> import jax.numpy as jnp, fedmin
+    >>> fedmin.Box(0.0, 1.0).project(jnp.array([-2.0, 0.5]))
+    Array([0. , 0.5], dtype=float32)
+    """
+
+    lower: Any
+    upper: Any
+    size: int | None = eqx.field(default=None, static=True, repr=False)  # d, of the problem
+
+    bounded = True
+    convex = True
+
+    def __check_init__(self):
+        checks.between("lower", self.lower, -math.inf)
+        checks.between("upper", self.upper, -math.inf)
+        low, high = (jnp.asarray(bound, float) for bound in (self.lower, self.upper))
+        if low.ndim > 1 or high.ndim > 1:
+            raise ValueError("lower and upper must be numbers or vectors as long as x")
+        if not bool(jnp.all(low < high)):
+            raise ValueError(f"lower must be below upper, got {self.lower} and {self.upper}")
+
+    def fitted(self, parts):
+        d = length(parts)
+        for name, bound in (("lower", self.lower), ("upper", self.upper)):
+            if jnp.ndim(bound) and jnp.shape(bound) != (d,):
+                raise ValueError(f"{name} must have {d} numbers, as x has, got {jnp.shape(bound)}")
+        return replace(self, size=d)
+
+    def contains(self, x, tolerance=1e-6):
+        slack = tolerance * (self.upper - self.lower)
+        return jnp.all((x >= self.lower - slack) & (x <= self.upper + slack))
+
+    def lmo(self, g):
+        if jnp.ndim(self.lower) or jnp.ndim(self.upper):
+            return jnp.where(g > 0, self.lower, self.upper).astype(g.dtype)
+        return _corner(g, self.lower, self.upper)
+
+    def project(self, x):
+        return jnp.clip(x, self.lower, self.upper)
+
+    @property
+    def diameter(self):
+        return jnp.linalg.norm(jnp.ones(_known(self)) * (self.upper - self.lower))
+
+
+class Simplex(Domain):
+    """x_j >= 0 and sum x_j = radius.
+
+    >>> import jax.numpy as jnp, fedmin
+    >>> fedmin.Simplex().project(jnp.array([0.5, 1.5]))
+    Array([0., 1.], dtype=float32)
+    """
+
+    radius: float = 1.0
+
+    bounded = True
+    convex = True
+
+    def __check_init__(self):
+        checks.positive("radius", self.radius)
+
+    def contains(self, x, tolerance=1e-6):
+        slack = tolerance * self.radius
+        return (jnp.min(x) >= -slack) & (jnp.abs(jnp.sum(x) - self.radius) <= slack)
+
+    def lmo(self, g):
+        j = jnp.argmin(g).astype(jnp.int32)
+        return Sparse(j[None], jnp.asarray(self.radius, g.dtype)[None], g.shape[0])
+
+    def project(self, x):
+        return onto_simplex(x, self.radius)
+
+    @property
+    def diameter(self):
+        return math.sqrt(2.0) * self.radius
+
+
+def _corner(g: Array, *ends: Any) -> Signs:
+    """The corner of least <g, u> between these two ends."""
+    low, high = (jnp.asarray(end, g.dtype) for end in ends)
+    return Signs(jnp.packbits(g <= 0), low, high, g.shape[0])
+
+
+def _known(domain: Any) -> int:
+    if domain.size is None:
+        raise ValueError(f"the diameter of {domain} depends on d; over(problem, domain) fits it")
+    return domain.size

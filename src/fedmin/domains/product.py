@@ -1,0 +1,93 @@
+"""A set for each tensor of x: the product of sets over a problem's named parts."""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import Array
+
+from fedmin import checks
+from fedmin.domain import Domain
+from fedmin.payload import Joined
+
+
+class Product(Domain):
+    """A set each for the tensors of x, by name; or one set, the same for every tensor.
+
+    An atom of the product is an atom of each. `over(problem, domain)` looks up the names.
+
+    >>> import fedmin
+    >>> sets = fedmin.Product({"weights": fedmin.L1Ball(10.0), "bias": fedmin.Box(-1.0, 1.0)})
+    >>> fedmin.over(fedmin.Softmax(4, 3, bias=True), sets).domain.lengths
+    (12, 3)
+    """
+
+    sets: Any  # by name, or one for all; a tuple once fitted
+    lengths: tuple[int, ...] | None = eqx.field(default=None, static=True)  # of the tensors
+
+    def __check_init__(self):
+        for one in self._each():
+            checks.is_a("sets", one, Domain, '{"weights": L1Ball(10.0)}')
+
+    def _each(self) -> tuple[Any, ...]:
+        if isinstance(self.sets, dict):
+            return tuple(self.sets.values())
+        return self.sets if isinstance(self.sets, tuple) else (self.sets,)
+
+    def fitted(self, parts):
+        if isinstance(self.sets, dict):
+            for name in self.sets:
+                checks.known("part", name, parts)
+            missing = [name for name in parts if name not in self.sets]
+            if missing:
+                raise ValueError(f"Product has no set for {missing[0]!r}; give one for each part")
+            sets = self.sets
+        else:
+            sets = dict.fromkeys(parts, self.sets)
+        fitted = tuple(sets[name].fitted({name: shape}) for name, shape in parts.items())
+        return Product(fitted, tuple(math.prod(shape) for shape in parts.values()))
+
+    @property
+    def bounded(self) -> bool:  # type: ignore[override]
+        return all(one.bounded for one in self._each())
+
+    @property
+    def convex(self) -> bool:  # type: ignore[override]
+        return all(one.convex for one in self._each())
+
+    @property
+    def can_project(self):
+        return all(one.can_project for one in self._each())
+
+    @property
+    def has_atoms(self):
+        return all(one.has_atoms for one in self._each())
+
+    @property
+    def searches(self) -> bool:  # type: ignore[override]
+        return any(one.searches for one in self._each())
+
+    def cut(self, x: Array) -> list[tuple[Domain, Array]]:
+        """Each set with its part of x."""
+        if self.lengths is None:
+            raise ValueError("Product does not know the parts yet; over(problem, domain) tells it")
+        ends = [sum(self.lengths[: i + 1]) for i in range(len(self.lengths))]
+        return list(zip(self.sets, jnp.split(x, ends[:-1]), strict=True))
+
+    def contains(self, x, tolerance=1e-6):
+        return jnp.all(jnp.stack([one.contains(part, tolerance) for one, part in self.cut(x)]))
+
+    def project(self, x):
+        return jnp.concatenate([one.project(part) for one, part in self.cut(x)])
+
+    def lmo(self, g, near=None):
+        old = [None] * len(self.lengths or ()) if near is None else near.parts
+        return Joined(tuple(
+            one.lmo(part, last) if one.searches else one.lmo(part)
+            for (one, part), last in zip(self.cut(g), old, strict=True)
+        ))  # fmt: skip
+
+    @property
+    def diameter(self):
+        return jnp.sqrt(sum(one.diameter**2 for one in self._each()))

@@ -1,0 +1,71 @@
+"""What Frank-Wolfe methods share: sets with atoms, a larger set for some, sums of atoms."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fedmin import checks, payload
+from fedmin.domain import Domain
+from fedmin.problem import Problem
+
+
+class Split(eqx.Module):
+    """A larger set with cheaper atoms for some clients: `whose(rows)` says whether it is this one.
+
+    The sets of all clients must have the problem's as their intersection (section 4.3 of
+    [dadras2024federated]); xbar is then in the problem's set in the limit only.
+
+    >>> import fedmin
+    >>> fedmin.Split(fedmin.L2Ball(10.0), whose=lambda rows: rows.size > 1000).domain
+    L2Ball(radius=10.0)
+    """
+
+    domain: Domain
+    whose: Callable[[Any], Any] = eqx.field(static=True)
+
+    def __check_init__(self):
+        checks.is_a("domain", self.domain, Domain, "L2Ball(10.0)")
+        if not callable(self.whose):
+            raise TypeError(f"whose must be a function of a client's rows, got {self.whose!r}")
+
+
+def check_atoms(name: str, problem: Problem) -> None:
+    """Refuse a problem without a bounded convex set of atoms, or that begins outside of it."""
+    domain = problem.domain
+    if not (domain.bounded and domain.convex and domain.has_atoms):
+        lacks = "bounded" if not domain.bounded else "convex" if not domain.convex else "atoms"
+        words = "a linear minimizer" if lacks == "atoms" else f"to be {lacks}"
+        raise ValueError(
+            f"{name} needs the problem's set {words}, got {domain}; "
+            f"over(problem, L1Ball(10.0)) gives it one"
+        )
+    if not bool(domain.contains(problem.init(jax.random.key(0)), 1e-4)):
+        raise ValueError(f"the problem begins outside of {domain}; {name} must begin inside")
+
+
+def check_larger(domain: Domain, larger: Domain, size: int) -> None:
+    """Refuse a set in which some atoms of the problem's do not lie."""
+    for g in jax.random.normal(jax.random.key(0), (3, size)):
+        if not bool(larger.contains(dense((domain.lmo(g),)), 1e-4)):
+            raise ValueError(f"split's {larger} must contain the problem's {domain}")
+
+
+def weights(taken: Array) -> tuple[Array, Array]:
+    """What is left at the end of the atoms of steps one after the other, and of the start."""
+    after = jnp.cumprod((1 - taken)[::-1])[::-1]
+    return taken * jnp.append(after[1:], jnp.ones((), taken.dtype)), after[0]
+
+
+def dense(atom: tuple[Any, ...]) -> Array:
+    """An atom as an array, the sum of its forms."""
+    return added([part.dense() if payload.is_payload(part) else part for part in atom])
+
+
+def added(tree: Any) -> Array:
+    """The sum of all arrays in a tree."""
+    first, *rest = jax.tree.leaves(tree)
+    return sum(rest, first)

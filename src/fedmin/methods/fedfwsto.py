@@ -1,0 +1,43 @@
+"""FedFWSto: FedFW on batches, with running gradients.   [dadras2024federated] Algorithm 1
+
+client i    d_i <- (1 - rho_t) d_i + rho_t grad f_i(x_i; batch);   g_i = d_i + c_t (x_i - xbar)
+            the rest as in FedFW, d_i = 0 at first
+bytes       down d or n atoms (the smaller), up an atom
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from fedmin import checks
+from fedmin.local import Batches, Blocks
+from fedmin.methods.fedfw import FedFW
+from fedmin.schedule import StochasticSteps
+
+
+class FedFWSto(FedFW):
+    """FedFW on batches: d_i averages their gradients, so that atoms do not follow the noise.
+
+    >>> import fedmin
+    >>> fedmin.FedFWSto(penalty=0.1, batches=fedmin.Blocks(64)).steps
+    StochasticSteps()
+    """
+
+    steps: eqx.Module = StochasticSteps()  # eta_t, c_t / c_0 and rho_t
+    batches: Batches = Blocks(64)
+
+    def __check_init__(self):
+        checks.is_a("batches", self.batches, Batches, "Blocks(64) or Full()")
+        if not callable(getattr(self.steps, "rho", None)):
+            raise TypeError(f"steps must have a rho, like StochasticSteps(), got {self.steps!r}")
+
+    def first_memory(self, x):
+        return jnp.zeros_like(x)  # d_i
+
+    def slope(self, problem, rows, x, d, mean, k, now):
+        steps: Any = self.steps
+        rho = steps.rho((self.local_steps * now.round + k + 1).astype(float))
+        batch = self.batches.read(rows, self.batches.draw(rows, now.key, k))
+        d = (1 - rho) * d + rho * problem.grad(x, batch)
+        return d, d
