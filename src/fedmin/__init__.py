@@ -46,12 +46,16 @@ from fedmin.methods import (
     SSCA,
     Adagrad,
     Adam,
+    CentralFW,
     FedAC,
     FedAvg,
     FedDANE,
+    FedDR,
+    FedDualAvg,
     FedFW,
     FedFWPlus,
     FedFWSto,
+    FedMid,
     FedNL,
     FedNLPP,
     FedOpt,
@@ -65,6 +69,7 @@ from fedmin.methods import (
 )
 from fedmin.metrics import (
     KKT,
+    Gap,
     GradientNorm,
     Measure,
     Metric,
@@ -73,6 +78,7 @@ from fedmin.metrics import (
     Rule,
     Scores,
     Stop,
+    WolfeGap,
 )
 from fedmin.minimize import minimize, sweep
 from fedmin.participation import (
@@ -156,6 +162,10 @@ __all__ = [
     "Adagrad",
     "Adam",
     "FedAvg",
+    "CentralFW",
+    "FedDR",
+    "FedDualAvg",
+    "FedMid",
     "FedFW",
     "FedFWPlus",
     "FedFWSto",
@@ -178,6 +188,8 @@ __all__ = [
     "SplitSGD",
     "Yogi",
     "KKT",
+    "Gap",
+    "WolfeGap",
     "Optimality",
     "Rule",
     "Certificate",

@@ -4,6 +4,8 @@
     violation          max_m F_m(x), or 0
     complementarity    max_m |nu_m F_m(x)|
 
+    gap                max over u in the problem's set of <grad F_0(x), x - u>, without constraints
+
 Two sets of multipliers nu >= 0 are given: the method's own, and those that make the stationarity
 smallest (with nu_m = 0 where constraint m is not active), which depend on nothing but x.
 """
@@ -50,6 +52,8 @@ class Certificate:
     best_multipliers: tuple[float, ...]
     best_stationarity: float
     slack: tuple[float, ...] | None  # of the method's last convex problem
+    gap: float | None  # the largest <grad F_0(x), x - u> over the problem's set, if it has atoms
+    convex: bool  # whether the problem is: then F_0(x) - min F_0 is at most the gap
     notes: tuple[str, ...]
     problem: str
     method: str
@@ -74,6 +78,9 @@ class Certificate:
             row("stationarity, best multipliers", self.best_stationarity),
             row("complementarity", self.complementarity),
         ]
+        if self.gap is not None:
+            words = "within this gap of the optimum" if self.convex else "gap over the set"
+            lines.append(row(words, self.gap))
         if self.constraints:
             lines += ["", f"{'constraint':<34}{'F_m':>12}  {'multiplier':>12}  {'best':>12}"]
         nu = self.multipliers or (None,) * len(self.constraints)
@@ -106,7 +113,7 @@ class Certificate:
         for name in ("data", "problem", "feasible"):
             if getattr(self, name) != getattr(new, name):
                 wrong.append(f"{name}: {getattr(self, name)}, now {getattr(new, name)}")
-        for name in ("objective", "constraints", "stationarity", "complementarity"):
+        for name in ("objective", "constraints", "stationarity", "complementarity", "gap"):
             old, now = (getattr(one, name) for one in (self, new))
             scale = max(self.gradient, abs(self.objective))
             if (old is None) != (now is None) or (
@@ -160,6 +167,8 @@ def certify(
         best_multipliers=_numbers(best_nu),
         best_stationarity=float(np.linalg.norm(slope + best_nu @ slopes)),
         slack=None if slack is None else _numbers(slack),
+        gap=_gap(problem, x, slope),
+        convex=problem.convex and not problem.num_constraints,
         notes=notes,
         problem=repr(problem),
         method=method,
@@ -202,6 +211,14 @@ def fingerprint(federation: Federation) -> dict[str, Any]:
         "clients": federation.num_clients,
         "sha256": digest.hexdigest(),
     }
+
+
+def _gap(problem: Problem, x: Any, slope: Any) -> float | None:
+    """The gap over the problem's set, if it has atoms; constraints are not in it."""
+    if not problem.domain.has_atoms or problem.num_constraints:
+        return None
+    g = jnp.asarray(slope, jnp.asarray(x).dtype)
+    return float(problem.domain.gap(jnp.asarray(x, g.dtype), g))
 
 
 def _numbers(values: Any) -> tuple[float, ...]:

@@ -161,3 +161,9 @@ class Method(eqx.Module):
 def starting_point(problem, key: Array) -> Array:
     """A method's first model; a copy, so that an engine may reuse its memory."""
     return jnp.array(problem.init(key))
+
+
+def common_start(problem) -> Array:
+    """A first model that every party knows without being told: no two have the same key, so it is
+    the same in every run."""
+    return starting_point(problem, jax.random.key(0))

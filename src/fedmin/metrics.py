@@ -124,6 +124,29 @@ class Optimality(Metric):
         return (*limits, worst, jnp.linalg.norm(slope), jnp.max(jnp.abs(nu * limits)))
 
 
+class WolfeGap(Metric):
+    """The most that <grad F(x), x - u> can be over u in the problem's set, on the clients' rows.
+
+    Of the true F at the server's x, whatever the method minimizes. It is 0 at a stationary point
+    only, and for a convex F no less than F(x) - min F.
+
+    >>> import fedmin
+    >>> fedmin.WolfeGap().names(None, None)
+    ('gap',)
+    """
+
+    on: Literal["train", "test"] = eqx.field(default="train", static=True)
+
+    def names(self, problem, rows):
+        return ("gap",)
+
+    def measure(self, problem, x, rows):
+        return jax.grad(lambda u: problem.totals(u, rows)[0])(x)
+
+    def finish(self, problem, x, sums, reported):
+        return (problem.domain.gap(x, sums + jax.grad(problem.regularizer)(x)),)
+
+
 class Scores(Metric):
     """The problem's own scores (accuracy), on the test rows or the clients' rows.
 
@@ -239,3 +262,26 @@ class KKT(Rule):
         watched = ("violation", "stationarity", "complementarity")
         fine = [values[columns.index(name)] <= self.tol for name in watched if name in columns]
         return jnp.all(jnp.stack([jnp.asarray(one) for one in fine]))
+
+
+class Gap(Rule):
+    """Stop as soon as the gap is at most `tol`: for a convex F, x is then within tol of the best.
+
+    It is recorded by `WolfeGap`, which is on by default where the problem's set has atoms.
+
+    >>> import fedmin
+    >>> fedmin.Gap(1e-3)
+    Gap(tol=0.001)
+    """
+
+    tol: float
+
+    def __check_init__(self):
+        checks.positive("tol", self.tol)
+
+    def check(self, columns):
+        if "gap" not in columns:
+            raise ValueError("Gap needs WolfeGap() among what is recorded")
+
+    def __call__(self, columns, values):
+        return values[columns.index("gap")] <= self.tol

@@ -21,7 +21,7 @@ from fedmin.engines.simulator import Simulator
 from fedmin.engines.sweep import Sweep, run_lanes
 from fedmin.federation import Federation
 from fedmin.method import Method
-from fedmin.metrics import Metric, Objective, Optimality, Rule, Scores
+from fedmin.metrics import Metric, Objective, Optimality, Rule, Scores, WolfeGap
 from fedmin.participation import Everyone, Participation
 from fedmin.problem import Problem
 from fedmin.result import Result
@@ -58,7 +58,7 @@ def minimize(
     engine         Simulator() or Loopback()
     progress       a bar on standard error: yes, no, or only at a terminal (None); or a function
                    that is told how far the run is
-    certificate    measure the last model on all rows, if the method handles constraints
+    certificate    measure the last model on all rows, under constraints or over a set with atoms
     checkpoint     where to keep what is needed to go on after a crash, and how often
 
     >>> import fedmin
@@ -88,7 +88,9 @@ def minimize(
         warnings.warn(words, RuntimeWarning, stacklevel=2)
     if result.status == "infeasible":
         warnings.warn(f"{name}: {result.reason}", RuntimeWarning, stacklevel=2)
-    if certificate and "constraints" in method.handles and result.status != "diverged":
+    over_atoms = "domain" in method.handles and problem.domain.has_atoms
+    certified = "constraints" in method.handles or over_atoms
+    if certificate and certified and result.status != "diverged":
         return replace(result, certificate=certificate_of(result, federation))
     return result
 
@@ -160,9 +162,13 @@ def assemble(
     participation.check(federation.num_clients)
     reports = problem.num_constraints > 0 and _reports_multipliers(problem, method)
     if record is None:
-        limits = [Optimality()] if reports else []
+        limits: list[Metric] = [Optimality()] if reports else []
+        if problem.domain.has_atoms and not problem.num_constraints:
+            limits.append(WolfeGap())
         record = (Objective(), *limits, *([Scores("test")] if federation.test is not None else []))
     for metric in record:
+        if isinstance(metric, WolfeGap) and not problem.domain.has_atoms:
+            raise ValueError(f"WolfeGap needs a set with atoms; the problem has {problem.domain}")
         checks.is_a("record", metric, Metric, "[Objective(), GradientNorm()]")
         if isinstance(metric, Optimality) and problem.num_constraints and not reports:
             raise ValueError(

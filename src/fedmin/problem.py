@@ -59,6 +59,11 @@ class Problem(eqx.Module):
         return 1e-3
 
     @property
+    def convex(self) -> bool:
+        """Whether the objective is known to be convex."""
+        return False
+
+    @property
     def bare(self) -> bool:
         """Whether the objective is the regularizer alone, without any data in it."""
         return False
@@ -218,6 +223,10 @@ class Wrapped(Problem):
     @property
     def tolerance(self):
         return self.inner.tolerance
+
+    @property
+    def convex(self):
+        return self.inner.convex
 
     @property
     def bare(self):

@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from fedmin import checks, payload
@@ -31,6 +32,18 @@ class Split(eqx.Module):
         checks.is_a("domain", self.domain, Domain, "L2Ball(10.0)")
         if not callable(self.whose):
             raise TypeError(f"whose must be a function of a client's rows, got {self.whose!r}")
+
+
+def check_steps(steps: Any, *names: str) -> None:
+    """Refuse what has not these functions of the step, or an eta outside (0, 1]."""
+    for name in names:
+        if not callable(getattr(steps, name, None)):
+            raise TypeError(
+                f"steps must have {' and '.join(names)}, like StochasticSteps(), got {steps!r}"
+            )
+    for t in (1.0, 2.0, 1000.0):
+        eta = np.asarray(steps.eta(t))
+        checks.between(f"eta of step {t:g}", eta, 0.0, 1.0, open_low=True)
 
 
 def check_atoms(name: str, problem: Problem) -> None:

@@ -1,12 +1,16 @@
 """Methods, one a file, one line each here."""
 
+from fedmin.methods.centralfw import CentralFW
 from fedmin.methods.done import DONE
 from fedmin.methods.fedac import FedAC
 from fedmin.methods.fedavg import FedAvg
 from fedmin.methods.feddane import FedDANE
+from fedmin.methods.feddr import FedDR
+from fedmin.methods.feddualavg import FedDualAvg
 from fedmin.methods.fedfw import FedFW
 from fedmin.methods.fedfwplus import FedFWPlus
 from fedmin.methods.fedfwsto import FedFWSto
+from fedmin.methods.fedmid import FedMid
 from fedmin.methods.fednl import FedNL
 from fedmin.methods.fednlpp import FedNLPP
 from fedmin.methods.fedopt import Adagrad, Adam, FedOpt, Yogi
@@ -32,6 +36,10 @@ METHODS = {
     "fedfw": FedFW,
     "fedfwplus": FedFWPlus,
     "fedfwsto": FedFWSto,
+    "centralfw": CentralFW,
+    "feddr": FedDR,
+    "fedmid": FedMid,
+    "feddualavg": FedDualAvg,
 }
 
 __all__ = [
@@ -40,12 +48,16 @@ __all__ = [
     "SSCA",
     "Adagrad",
     "Adam",
+    "CentralFW",
     "FedAC",
     "FedAvg",
     "FedDANE",
+    "FedDR",
+    "FedDualAvg",
     "FedFW",
     "FedFWPlus",
     "FedFWSto",
+    "FedMid",
     "FedNL",
     "FedNLPP",
     "FedOpt",

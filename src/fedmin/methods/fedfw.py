@@ -24,18 +24,17 @@ sends them down in its place, and clients keep an xbar of their own.
 
 import warnings
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array, lax
 
 from fedmin import checks, payload
 from fedmin.domain import Domain
-from fedmin.local.atoms import Split, added, check_atoms, check_larger, dense, weights
-from fedmin.method import Exchange, Method, Now, starting_point
+from fedmin.local.atoms import Split, added, check_atoms, check_larger, check_steps, dense, weights
+from fedmin.method import Exchange, Method, Now, common_start
 from fedmin.problem import Problem
 from fedmin.schedule import ConvexSteps
 
@@ -87,12 +86,7 @@ class FedFW(Method):
             checks.positive("smoothness", self.smoothness)
         if self.split is not None:
             checks.is_a("split", self.split, Split, "Split(L2Ball(10.0), whose=...)")
-        for name in ("eta", "growth"):
-            if not callable(getattr(self.steps, name, None)):
-                raise TypeError(f"steps must be like ConvexSteps(), got {self.steps!r}")
-        for t in (1.0, 2.0, 1000.0):
-            eta = np.asarray(cast(Any, self.steps).eta(t))
-            checks.between(f"eta of step {t:g}", eta, 0.0, 1.0, open_low=True)
+        check_steps(self.steps, "eta", "growth")
 
     def check(self, problem):
         name, domain = type(self).__name__, problem.domain
@@ -116,7 +110,7 @@ class FedFW(Method):
         like = self._atom_like(problem)
         atoms = self.local_steps * sum(_bytes(leaf) for leaf in jax.tree.leaves(like))
         model = _bytes(self._model_like(problem))
-        if self.everyone and self.smoothness is None:
+        if self.everyone and self.smoothness is None and atoms <= model:
             return "shared" if 0 < self.clients * atoms < model else "atoms"
         return "moves" if self.sums_only or atoms >= model or not self.clients else "copies"
 
@@ -140,7 +134,7 @@ class FedFW(Method):
     # ------------------------------------------------------------ the clients' half
 
     def init_server(self, problem, key: Array) -> Server:
-        x = starting_point(problem, jax.random.key(0))  # what clients begin with too: see below
+        x = common_start(problem)
         road, copies, atoms = self.road(problem), (), ()
         if road == "copies":
             copies = jnp.tile(x, (self.clients, 1))
@@ -151,8 +145,7 @@ class FedFW(Method):
         return Server(x, jnp.zeros((), x.dtype), copies, atoms)
 
     def init_client(self, problem, rows, key: Array) -> Client:
-        # all must begin at one point, and no two parties have the same key: one for every run
-        x = starting_point(problem, jax.random.key(0))
+        x = common_start(problem)
         near = _zeros(self._atom_like(problem)) if self._searches(problem) else ()
         slow = () if self.split is None else jnp.asarray(self.split.whose(rows), bool)
         mean = x if self.road(problem) == "shared" else ()

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from fedmin import checks
 from fedmin.local import Batches, Blocks
+from fedmin.local.atoms import check_steps
 from fedmin.methods.fedfw import FedFW
 from fedmin.schedule import StochasticSteps
 
@@ -29,8 +30,7 @@ class FedFWSto(FedFW):
 
     def __check_init__(self):
         checks.is_a("batches", self.batches, Batches, "Blocks(64) or Full()")
-        if not callable(getattr(self.steps, "rho", None)):
-            raise TypeError(f"steps must have a rho, like StochasticSteps(), got {self.steps!r}")
+        check_steps(self.steps, "eta", "growth", "rho")
 
     def first_memory(self, x):
         return jnp.zeros_like(x)  # d_i

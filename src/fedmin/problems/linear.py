@@ -174,6 +174,10 @@ class LeastSquares(Linear):
     10
     """
 
+    @property
+    def convex(self):
+        return True
+
     def loss(self, prediction, y):
         return 0.5 * (prediction - y) ** 2
 
@@ -190,6 +194,10 @@ class Logistic(Linear):
     >>> fedmin.Logistic(30, l2=1e-3, bias=True).size()
     31
     """
+
+    @property
+    def convex(self):
+        return True
 
     def loss(self, prediction, y):
         return jax.nn.softplus(prediction) - y * prediction
@@ -214,6 +222,10 @@ class Softmax(FirstLayer, Classifier):
     classes: int = eqx.field(static=True)
     l2: float | None = None
     bias: bool = eqx.field(default=False, static=True)
+
+    @property
+    def convex(self):
+        return True
 
     def __check_init__(self):
         checks.at_least("features", self.features, 1)

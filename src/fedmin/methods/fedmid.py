@@ -1,0 +1,83 @@
+"""FedMid: FedAvg whose steps are projected onto a set, at the clients too.   [yuan2021composite]
+
+    client i    y <- x;  K times  y <- P(y - eta grad f_i(y))
+    server      x <- P(x + eta_s mean(y - x))
+    bytes       down d, up d
+
+The paper's federated mirror descent with the square as mirror and a set's indicator as regularizer.
+With `locally=False` clients do not project, which is projected FedAvg.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fedmin import checks, schedule
+from fedmin.local import Batches, Blocks, check_local, descend
+from fedmin.method import Exchange, Method, starting_point
+from fedmin.methods.feddr import check_projection
+
+
+class FedMid(Method):
+    """FedAvg over a set by projections, everywhere or at the server only.
+
+    >>> import fedmin
+    >>> fedmin.FedMid(step=0.1, local_steps=5, locally=False).server_step
+    1.0
+    """
+
+    step: float | eqx.Module = 0.1  # eta
+    local_steps: int = eqx.field(default=1, static=True)  # K
+    epochs: int | None = eqx.field(default=None, static=True)  # K as passes over the rows
+    batches: Batches = Blocks(32)
+    server_step: float = 1.0  # eta_s
+    locally: bool = eqx.field(default=True, static=True)
+
+    handles = frozenset({"rows", "domain"})
+    citation = "yuan2021composite"
+
+    def __check_init__(self):
+        check_local(self)
+        checks.positive("server_step", self.server_step)
+        if self.epochs is not None and self.locally:
+            raise ValueError("give local_steps: projections at the clients do not count epochs")
+
+    def check(self, problem):
+        check_projection(type(self).__name__, problem)
+
+    def init_server(self, problem, key: Array) -> Array:
+        return starting_point(problem, key)  # x
+
+    def exchanges(self, problem):
+        return (Exchange(self.broadcast, self.client, self.server),)
+
+    def broadcast(self, problem, x, now):
+        return {"model": x}
+
+    def client(self, problem, rows, state, down, now):
+        x = down["model"]
+        if self.locally:
+            y = projected_steps(self, problem, rows, x, now)
+        else:
+            y, _ = descend(self, problem, rows, x, now)
+        return {"update": y - x}, state
+
+    def server(self, problem, server_rows, x, aggregate, now):
+        return problem.domain.project(x + self.server_step * aggregate.mean["update"])
+
+    def solution(self, x):
+        return x
+
+
+def projected_steps(method, problem, rows, x: Array, now) -> Array:
+    """y <- P(y - eta grad f_i(y)), K times from y = x on."""
+    step = schedule.at(method.step, now.round)
+    numbers = jnp.arange(method.local_steps, dtype=jnp.int32)
+    drawn = jax.vmap(lambda k: method.batches.draw(rows, now.key, k))(numbers)
+
+    def advance(k, y):
+        batch = method.batches.read(rows, jax.tree.map(lambda a: a[k], drawn))
+        return problem.domain.project(problem.step(y, batch, step))
+
+    return lax.fori_loop(0, method.local_steps, advance, x)
