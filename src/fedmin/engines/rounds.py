@@ -134,7 +134,8 @@ def server_part(
     """The server's part: its new state, and whether what it learnt was finite.
 
     `combined` is the channel's sum, or every reply with `reduce="gather"`; `shares` are the
-    cohort's p_i, 0 where absent, and `ids` their numbers. If nobody came or the sum is not finite the state stays.
+    cohort's p_i, 0 where absent, and `ids` their numbers. If nobody came or the sum is not finite
+    the state stays.
     """
     count = jnp.sum(present, dtype=jnp.int32)
     weight = jnp.sum(shares)

@@ -1,0 +1,1 @@
+"""The claims of the FedFW paper [dadras2024federated]."""

@@ -1,0 +1,5 @@
+"""`python -m experiments.fedfw`."""
+
+from experiments.fedfw.run import main
+
+main()

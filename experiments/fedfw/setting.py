@@ -1,0 +1,72 @@
+"""How large the checks are: as near to the paper's setting as a small machine allows, and tiny."""
+
+from dataclasses import dataclass
+from itertools import product
+
+from experiments.fedfw.runs import Curve, Spec, World
+
+SCALINGS = ("0-1", "standardized")
+SPLITS = ("iid", "non-iid")
+BALLS = ("l2", "l1")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The paper's: radius 10, 10 clients and 100 rounds; stochastic 100 clients and 300 rounds.
+
+    Every method's knobs are searched for each cell of a table, by the objective at the end, on at
+    most `search_rows` rows; what is found runs on all of them.
+    """
+
+    tables: tuple[str, ...] = ("mnist", "synthetic", "cifar10_batch1")
+    rounds: int = 100
+    clients: int = 10
+    search_rows: int = 4000
+    most: int = 0  # training rows of the runs that count; 0 for all
+    penalties: tuple[float, ...] = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)  # c_0 = n lambda_0
+    scales: tuple[float, ...] = (1.0, 10.0, 100.0)  # eta L of FedDR
+    locals: tuple[int, ...] = (1, 10)  # local steps of FedDR
+    lengths: tuple[float, ...] = (1.0, 3.0)  # of FedDR's local steps, times L + 1/eta
+    network_rows: int = 1500  # of MNIST, for the CNN
+    stochastic_rounds: int = 300
+    stochastic_clients: int = 100
+    batch: int = 64
+    chances: tuple[float, ...] = (0.1, 0.3, 0.5, 1.0)  # p
+    seeds: tuple[int, ...] = (0, 1, 2)  # where chance is in it
+
+    def grid(self, method: str) -> list[tuple[float, ...]]:
+        """The knobs that are tried."""
+        if method == "feddr":
+            return [tuple(map(float, k)) for k in product(self.scales, self.locals, self.lengths)]
+        return [(penalty,) for penalty in self.penalties]
+
+    def tuned(self, world: World, spec: Spec, method: str, seeds=(0,)) -> list[Curve]:
+        """The cell's runs with the best knobs of the grid, by the objective on fewer rows."""
+        rows = min(self.search_rows, spec.most) if spec.most else self.search_rows
+        base = spec._replace(method=method)
+        if spec.table == "synthetic":
+            rows = spec.most
+        tried = [base._replace(knobs=knobs, most=rows) for knobs in self.grid(method)]
+        name = " ".join((*spec[:5], method))
+        best = min(world.curves(tried, f"{name}: grid"), key=lambda curve: curve.cost).spec
+        chosen = [best._replace(most=spec.most, seed=seed) for seed in seeds]
+        return world.curves(chosen, f"{name}: {best.knobs}")
+
+
+QUICK = Setting(
+    tables=("synthetic",),
+    rounds=6,
+    clients=4,
+    search_rows=400,
+    most=0,
+    penalties=(0.1, 1.0),
+    scales=(10.0,),
+    locals=(1,),
+    lengths=(1.0,),
+    network_rows=40,
+    stochastic_rounds=6,
+    stochastic_clients=5,
+    batch=8,
+    chances=(0.5, 1.0),
+    seeds=(0,),
+)
