@@ -17,9 +17,16 @@ from contract import Addressed, Median
 from fedmin import (
     DONE,
     SSCA,
+    CentralFW,
     FedAC,
     FedAvg,
     FedDANE,
+    FedDR,
+    FedDualAvg,
+    FedFW,
+    FedFWPlus,
+    FedFWSto,
+    FedMid,
     FedNL,
     FedNLPP,
     FedOpt,
@@ -75,6 +82,19 @@ def nesterov(step: float, mu: float) -> Central:
     return run
 
 
+def frank_wolfe(radius: float, eta: Callable, rho: Callable = lambda t: 1.0) -> Central:
+    """The classic method over an l2 ball; with rho, on a running gradient."""
+
+    def run(x, gradient, rounds):
+        d = np.zeros_like(x)
+        for t in range(1, rounds + 1):
+            d = (1 - rho(t)) * d + rho(t) * gradient(x)
+            x = (1 - eta(t)) * x - eta(t) * radius * d / np.linalg.norm(d)
+        return x
+
+    return run
+
+
 def newton(x, gradient, rounds):
     """Newton's method for a quadratic after one gradient step of length 1/|H|, to learn H."""
     H = np.array([gradient(e) - gradient(0 * e) for e in np.eye(len(x))])
@@ -82,6 +102,21 @@ def newton(x, gradient, rounds):
     for _ in range(rounds - 1):
         x = x - np.linalg.solve(H, gradient(x))
     return x
+
+
+def splitting(eta: float, alpha: float, step: float, radius: float) -> Central:
+    """Douglas-Rachford with one client over an l2 ball, and one gradient step for its prox."""
+
+    def run(x, gradient, rounds):
+        mean, y = x, x
+        for _ in range(rounds):
+            y = y + alpha * (mean - x)
+            x = x - step * (gradient(x) + (x - y) / eta)
+            mean = 2 * x - y
+            mean = mean / max(1.0, np.linalg.norm(mean) / radius)
+        return mean
+
+    return run
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +130,7 @@ class Case:
     world: Callable[[], known.World] = known.shared  # apart: also with heterogeneous clients
     rounds: int = 400
     tolerance: float = 1e-8
+    precision: float = 1e-12  # of the objective
     grid: tuple = (0.2, 0.4)  # step sizes of the sweep
     sweeps: str = "step"
     participation: Participation = fedmin.Uniform(3)  # one that leaves some out
@@ -134,6 +170,13 @@ def adaptive_case(name, rule, second) -> Case:
         FedOpt(batches=Full(), second=rule, **settings),
         grid=(0.3, 0.5),
     )
+
+
+def atoms_case(name, method, single, central, **changes) -> Case:
+    """Frank-Wolfe methods are slow to the end: their rates are in test_fedfw.py."""
+    slow = {"world": known.confined, "tolerance": 0.05, "precision": 5e-3, "sweeps": "penalty"}
+    slow |= {"grid": (0.5, 2.0), "channel": fedmin.Plain(), "layouts": ()}
+    return Case(name, method, central, single, **{**slow, **changes})
 
 
 EVERY_LAYOUT = ((1, 2), (2, 1), (5, 1), (2, 3))
@@ -273,5 +316,51 @@ CASES = [
         grid=(STEPS, 0.5 * STEPS),
         symmetric=False,
         divisible=False,
+    ),
+    atoms_case(
+        "fedfw",
+        FedFW(1.0),
+        FedFW(1.0),
+        frank_wolfe(0.5, lambda t: 2 / (t + 1)),
+        layouts=((2, 2),),
+    ),
+    atoms_case(
+        "fedfwplus", FedFWPlus(1.0), FedFWPlus(1.0), frank_wolfe(0.5, lambda t: 2 / (t + 1))
+    ),
+    atoms_case(
+        "fedfwsto",
+        FedFWSto(1.0, batches=fedmin.Blocks(2)),
+        FedFWSto(1.0, batches=Full()),
+        frank_wolfe(0.5, lambda t: 9 / (t + 8), lambda t: 4 / (t + 7) ** (2 / 3)),
+        participation=fedmin.Cyclic(2),
+    ),
+    atoms_case(
+        "centralfw",
+        CentralFW(),
+        CentralFW(),
+        frank_wolfe(0.5, lambda t: 2 / (t + 1)),
+        sweeps="steps",
+        grid=(fedmin.ConvexSteps(1.0), fedmin.ConvexSteps(0.5)),
+    ),
+    Case(
+        "feddr",
+        FedDR(eta=2.0, alpha=0.9, step=0.4, local_steps=5),
+        splitting(2.0, 0.9, 0.4, 0.5),
+        FedDR(eta=2.0, alpha=0.9, step=0.4, local_steps=1),
+        world=known.confined,
+    ),
+    Case(
+        "fedmid",
+        FedMid(0.5, local_steps=3, batches=fedmin.Blocks(2)),
+        descent(0.5),
+        FedMid(0.5, batches=Full()),
+        layouts=(),
+    ),
+    Case(
+        "feddualavg",
+        FedDualAvg(0.5, local_steps=1, batches=Full()),
+        descent(0.5),
+        FedDualAvg(0.5, batches=Full()),
+        layouts=(),
     ),
 ]

@@ -34,8 +34,13 @@ class World:
         return p / p.sum()
 
     @property
+    def core(self) -> fedmin.Problem:
+        """The problem without its set."""
+        return getattr(self.problem, "inner", self.problem)
+
+    @property
     def l2(self) -> float:
-        return getattr(self.problem, "l2", None) or 0.0
+        return getattr(self.core, "l2", None) or 0.0
 
     @property
     def dim(self) -> int:
@@ -44,21 +49,29 @@ class World:
     def gradient(self, i: int, x: np.ndarray) -> np.ndarray:
         """grad f_i(x) in NumPy, the regularizer included."""
         z, y = self.clients[i]
-        return residual(self.problem, z @ x, y) @ z / len(y) + self.l2 * x
+        return residual(self.core, z @ x, y) @ z / len(y) + self.l2 * x
 
     def objective(self, x: np.ndarray) -> float:
         """F(x) in NumPy."""
-        each = [np.mean(row_loss(self.problem, z @ x, y)) for z, y in self.clients]
+        each = [np.mean(row_loss(self.core, z @ x, y)) for z, y in self.clients]
         return float(self.shares @ each + 0.5 * self.l2 * x @ x)
 
     @property
     def minimizer(self) -> np.ndarray:
         """Where F is least: by linear algebra, or by SciPy's Newton method."""
         pairs = list(zip(self.shares, self.clients, strict=True))
-        if isinstance(self.problem, fedmin.LeastSquares):
-            H = sum(p * z.T @ z / len(y) for p, (z, y) in pairs)
+        if isinstance(self.core, fedmin.LeastSquares):
+            H = sum(p * z.T @ z / len(y) for p, (z, y) in pairs) + self.l2 * np.eye(self.dim)
             b = sum(p * z.T @ y / len(y) for p, (z, y) in pairs)
-            return np.linalg.solve(H + self.l2 * np.eye(self.dim), b)
+            if not isinstance(self.problem.domain, fedmin.L2Ball):
+                return np.linalg.solve(H, b)
+            # within a ball: the multiplier m >= 0 with |x| = r, by a root of one number
+            radius, x = (
+                self.problem.domain.radius,
+                lambda m: np.linalg.solve(H + m * np.eye(len(b)), b),
+            )
+            far = scipy.optimize.brentq(lambda m: np.linalg.norm(x(m)) - radius, 0, 1e6, xtol=1e-15)
+            return x(far)
 
         def gradient(x):
             return sum(p * self.gradient(i, x) for i, p in enumerate(self.shares))
@@ -108,6 +121,13 @@ def apart(seed: int = 0, sizes: tuple[int, ...] = SIZES) -> World:
         z = unit_rows(rng, size)
         clients.append((z, z @ rng.standard_normal(FEATURES) + 0.1 * rng.standard_normal(size)))
     return World(fedmin.LeastSquares(FEATURES, l2=0.1), tuple(clients))
+
+
+@cache
+def confined(seed: int = 0, sizes: tuple[int, ...] = SIZES) -> World:
+    """`apart` within a ball that its minimizer is not in."""
+    free = apart(seed, sizes)
+    return replace(free, problem=fedmin.over(free.problem, fedmin.L2Ball(0.5)))
 
 
 @cache

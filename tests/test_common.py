@@ -144,7 +144,9 @@ def test_reaches_the_minimizer(case):
     world = case.world()
     result = run(world, case.method, rounds=case.rounds, every=case.rounds)
     assert np.linalg.norm(result.solution - world.minimizer) < case.tolerance
-    assert result.final("objective") == pytest.approx(world.objective(world.minimizer), abs=1e-12)
+    assert result.final("objective") == pytest.approx(
+        world.objective(world.minimizer), abs=case.precision
+    )
 
 
 def test_sweep_is_single_runs(case):
