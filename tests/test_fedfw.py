@@ -145,8 +145,12 @@ def test_counterexample_of_appendix_a():
     clients = ((one, np.array([3.0])), (one, np.array([-1.0])))
     world = over(known.World(fedmin.LeastSquares(1), clients), fedmin.LinfBall(1.0))
     assert run(world, Averaging(), rounds=300, every=300).solution == 0.0
-    result = run(world, FedFW(1.0), rounds=300, every=300)
-    assert result.solution == pytest.approx(1.0, abs=0.02)
+    # where the two penalized problems balance, 1 - xbar is 2/c_t: it falls as t^(-1/2), no faster
+    for rounds in (300, 3000):
+        result = run(world, FedFW(1.0), rounds=rounds, every=rounds)
+        assert 1 - result.solution[0] == pytest.approx(2 / np.sqrt(rounds + 1), rel=0.1)
+    plus = run(world, FedFWPlus(1.0), rounds=300, every=300)
+    assert plus.solution == pytest.approx(1.0, abs=0.02)
     with pytest.warns(UserWarning, match="nothing keeps the clients' x_i together"):
         apart = run(world, FedFW(0.0), rounds=300, every=300)
     assert apart.solution == pytest.approx(0.0, abs=0.02)
@@ -188,13 +192,17 @@ class Sigmoid(fedmin.LeastSquares):
 
 
 def test_theorem_2():
-    """Not convex, T known: the least gap of T rounds falls at least as T^(-1/3)."""
+    """Not convex, T known: the least gap of T rounds falls at least as T^(-1/3).
+
+    The bound's constants grow with c_0 and with the radius; for c_0 >= 1 the power does not show
+    before T = 3000 (a NumPy run: -0.25 at c_0 = 1), so both are small here.
+    """
     free = known.logistic()
-    problem = fedmin.over(Sigmoid(known.FEATURES), L2Ball(2.0))
+    problem = fedmin.over(Sigmoid(known.FEATURES), L2Ball(1.0))
     world = known.World(problem, free.clients)
     lengths, gaps = (30, 100, 300, 1000), []
     for T in lengths:
-        method = FedFW(1.0, fedmin.NonconvexSteps(float(T)))
+        method = FedFW(0.1, fedmin.NonconvexSteps(float(T)))
         gaps.append(min(run(world, method, rounds=T, certificate=False).history["gap"]))
     assert slope(lengths, gaps) < -1 / 3
     assert gaps[-1] > 0

@@ -25,7 +25,7 @@ class KSparsePolytope(Ball):
     Array([ 0.,  1.,  0., -1.], dtype=float32)
     """
 
-    k: int = eqx.field(static=True)
+    k: int = eqx.field(static=True)  # type: ignore[misc]
     radius: float = 1.0
 
     def __check_init__(self):

@@ -80,5 +80,7 @@ def dense(atom: tuple[Any, ...]) -> Array:
 
 def added(tree: Any) -> Array:
     """The sum of all arrays in a tree."""
-    first, *rest = jax.tree.leaves(tree)
-    return sum(rest, first)
+    total, *rest = jax.tree.leaves(tree)
+    for one in rest:
+        total = total + one
+    return total

@@ -135,7 +135,9 @@ class FedFW(Method):
 
     def init_server(self, problem, key: Array) -> Server:
         x = common_start(problem)
-        road, copies, atoms = self.road(problem), (), ()
+        road = self.road(problem)
+        copies: Any = ()
+        atoms: Any = ()
         if road == "copies":
             copies = jnp.tile(x, (self.clients, 1))
         if road == "shared":
