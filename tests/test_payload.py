@@ -27,7 +27,17 @@ def signs(rng):
     return fedmin.Signs.of(jnp.asarray(rng.random(SIZE) < 0.5), *rng.standard_normal(2))
 
 
-@pytest.mark.parametrize("make", [sparse, low_rank, eigenpairs, signs])
+def block(rng):
+    start = jnp.asarray(rng.integers(0, SIZE - 4), jnp.int32)
+    return fedmin.Block(start, jnp.asarray(rng.standard_normal(4)), SIZE)
+
+
+def joined(rng):
+    one = fedmin.Sparse(jnp.array([2], jnp.int32), jnp.asarray(rng.standard_normal(1)), SIZE - 3)
+    return fedmin.Joined((one, jnp.asarray(rng.standard_normal(3))))
+
+
+@pytest.mark.parametrize("make", [block, joined, sparse, low_rank, eigenpairs, signs])
 def test_a_compact_form_is_the_array_it_stands_for(make):
     rng = np.random.default_rng(0)
     some = [make(rng) for _ in range(3)]
