@@ -15,6 +15,7 @@ from fedmin.engines.checkpoint import Checkpoint, CheckpointError
 from fedmin.engines.loopback import ClientError, Loopback
 from fedmin.engines.simulator import Simulator
 from fedmin.federation import Federation, rows
+from fedmin.inner.curvature import DFP, LBFGS, Curvature, DenseInverse, DenseSolve
 from fedmin.ledger import Ledger
 from fedmin.local import (
     Batches,
@@ -34,6 +35,7 @@ from fedmin.methods import (
     FedOpt,
     FedProx,
     FedSGD,
+    FedSSO,
     Penalty,
     Scaffold,
     SplitSGD,
@@ -122,6 +124,12 @@ __all__ = [
     "FedOpt",
     "FedProx",
     "FedSGD",
+    "FedSSO",
+    "Curvature",
+    "DenseInverse",
+    "DenseSolve",
+    "DFP",
+    "LBFGS",
     "SSCA",
     "Penalty",
     "Tuned",

@@ -67,10 +67,11 @@ def cleared(pairs: Pairs, when: Array | bool = True) -> Pairs:
     return Pairs(pairs.s, pairs.y, rho, count)  # what rho = 0 leaves out need not be overwritten
 
 
-def direction(pairs: Pairs, g: Array, scaled: bool = True) -> Array:
+def direction(pairs: Pairs, g: Array, scaled: bool = True, start: Array | float = 1.0) -> Array:
     """H g, by two loops over the pairs; a step is x - H g.
 
-    H is built on gamma I, with gamma = y.s/|y|^2 of the newest pair if `scaled`, else 1.
+    H is built on gamma I, with gamma = y.s/|y|^2 of the newest pair if `scaled`; else, and where
+    there is no pair, gamma is `start`.
 
     >>> import jax.numpy as jnp
     >>> curvature = jnp.array([4.0, 1.0])  # of a quadratic; two pairs tell all of it
@@ -93,11 +94,11 @@ def direction(pairs: Pairs, g: Array, scaled: bool = True) -> Array:
         return r + (a[i] - pairs.rho[i] * jnp.dot(pairs.y[i], r)) * pairs.s[i]
 
     q, a = lax.fori_loop(0, m, back, (g, jnp.zeros_like(pairs.rho)))
-    return lax.fori_loop(0, m, forth, scale(pairs) * q if scaled else q)
+    return lax.fori_loop(0, m, forth, (scale(pairs, start) if scaled else start) * q)
 
 
-def scale(pairs: Pairs) -> Array:
-    """gamma = y.s/|y|^2 of the newest pair; 1 where there is none.
+def scale(pairs: Pairs, start: Array | float = 1.0) -> Array:
+    """gamma = y.s/|y|^2 of the newest pair; `start` where there is none.
 
     >>> import jax.numpy as jnp
     >>> float(scale(push(empty(3, jnp.zeros(2)), jnp.ones(2), 4 * jnp.ones(2))))
@@ -106,4 +107,4 @@ def scale(pairs: Pairs) -> Array:
     newest = (pairs.count - 1) % len(pairs.rho)
     rho, y = pairs.rho[newest], pairs.y[newest]
     size = rho * jnp.dot(y, y)
-    return jnp.where(size > 0, 1 / jnp.where(size > 0, size, 1), 1)
+    return jnp.where(size > 0, 1 / jnp.where(size > 0, size, 1), start)

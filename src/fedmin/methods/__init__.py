@@ -4,6 +4,7 @@ from fedmin.methods.fedavg import FedAvg
 from fedmin.methods.fedopt import Adagrad, Adam, FedOpt, Yogi
 from fedmin.methods.fedprox import FedProx
 from fedmin.methods.fedsgd import FedSGD
+from fedmin.methods.fedsso import FedSSO
 from fedmin.methods.scaffold import Scaffold
 from fedmin.methods.splitsgd import SplitSGD
 from fedmin.methods.ssca import SSCA, Penalty, Tuned
@@ -15,6 +16,7 @@ METHODS = {
     "scaffold": Scaffold,
     "fedopt": FedOpt,
     "ssca": SSCA,
+    "fedsso": FedSSO,
     "splitsgd": SplitSGD,
 }
 
@@ -27,6 +29,7 @@ __all__ = [
     "FedOpt",
     "FedProx",
     "FedSGD",
+    "FedSSO",
     "Penalty",
     "Scaffold",
     "SplitSGD",
