@@ -9,10 +9,12 @@ w_vv v v^T, one pass over the matrix (`Change`), and the product of the new matr
 follows from that of the old one: a step reads the matrix twice and writes it once, in place where
 the caller gives up the old one. Memory: one d x d matrix.
 
-A pair is good if least < |y|^2/(y.s) < most (lambda and Lambda). Of one that is not:
+A pair is good if y.s > least |s|^2 and |y|^2 < most y.s (lambda and Lambda). The paper asks for
+least < |y|^2/(y.s) in place of the first: that follows from it, but does not bound H, whose new
+part is s s^T/(y.s). Of a pair that is not good:
 
-    printed   cur = 2 |y|^2/(least + most) and (s, y) as they are [ma2023fedsso]. The H that belongs
-              to it has 1/c^2 in it, and B has y.s/cur in place of cur/(s.s): both break as c -> 0
+    printed   cur = 2 |y|^2/(least + most) and (s, y) as they are, by the paper's own test
+              [ma2023fedsso]. The H that belongs to it has 1/c^2 in it and breaks as c -> 0
     change    s = 2 y/(least + most), so that cur = y.s again
     damp      y = theta y + (1 - theta) B s with y.s = 0.2 s.B s [powell1978algorithms], for every
               pair below that; skipped if it is not good even so
@@ -22,7 +24,7 @@ A pair is good if least < |y|^2/(y.s) < most (lambda and Lambda). Of one that is
 from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 Rule = Literal["printed", "change", "damp", "skip"]
 RULES = ("printed", "change", "damp", "skip")
@@ -45,11 +47,15 @@ def mend(rule: Rule, s: Array, y: Array, Bs: Array, least: Array, most: Array) -
     >>> s, y = jnp.array([1.0, 0.0]), jnp.array([-2.0, 1.0])
     >>> [bool(mend(rule, s, y, s, 1e-4, 1e4).used) for rule in RULES]
     [True, True, True, False]
-    >>> mend("damp", s, y, s, 1e-4, 1e4).cur.round(3)
-    Array(0.2, dtype=float32)
+    >>> f"{mend('damp', s, y, s, 1e-4, 1e4).cur:.3f}"
+    '0.200'
     """
-    cur, size = jnp.dot(y, s), jnp.dot(y, y)
-    good, no = _good(cur, size, least, most), jnp.array(False)
+    cur, size, no = jnp.dot(y, s), jnp.dot(y, y), jnp.array(False)
+    weight = 2 / (least + most)
+    if rule == "printed":
+        good = (cur > 0) & (least * cur < size) & (size < most * cur)
+        return Pair(s, y, jnp.where(good, cur, weight * size), ~no, ~good)
+    good = _good(s, y, least, most)
     if rule == "skip":
         return Pair(s, y, cur, good, no)
     if rule == "damp":
@@ -57,19 +63,16 @@ def mend(rule: Rule, s: Array, y: Array, Bs: Array, least: Array, most: Array) -
         low = cur < 0.2 * curve
         theta = jnp.where(low, 0.8 * curve / (curve - cur), 1)
         y = theta * y + (1 - theta) * Bs
-        cur, size = jnp.dot(y, s), jnp.dot(y, y)
-        good = _good(cur, size, least, most)
-        return Pair(s, y, cur, good, good & low)
-    weight = 2 / (least + most)
+        good = _good(s, y, least, most)
+        return Pair(s, y, jnp.dot(y, s), good, good & low)
     cur = jnp.where(good, cur, weight * size)
-    if rule == "printed":
-        return Pair(s, y, cur, ~no, ~good)
     some = (cur > 0) & jnp.isfinite(cur)
     return Pair(jnp.where(good, s, weight * y), y, cur, good | some, some & ~good)
 
 
-def _good(cur: Array, size: Array, least: Array, most: Array) -> Array:
-    return (cur > 0) & (least * cur < size) & (size < most * cur)
+def _good(s: Array, y: Array, least: Array, most: Array) -> Array:
+    cur = jnp.dot(y, s)
+    return (cur > 0) & (least * jnp.dot(s, s) < cur) & (jnp.dot(y, y) < most * cur)
 
 
 class Change(NamedTuple):
@@ -100,15 +103,17 @@ class Change(NamedTuple):
         """The new matrix, in one pass."""
         a = self.w_uu * self.u + self.w_uv * self.v
         b = self.w_uv * self.u + self.w_vv * self.v
-        return self.r * M + self.u[:, None] * a + self.v[:, None] * b
+        # else the compiler works out the vectors anew for every entry of the matrix
+        u, v, a, b, r = lax.optimization_barrier((self.u, self.v, a, b, self.r))
+        return r * M + (u[:, None] * a + v[:, None] * b)
 
-    def only(self, when: Array) -> "Change":
-        """This change, or none; then nothing in it matters, were it NaN."""
+    def only(self, when: Array, r: Array | float = 1.0) -> "Change":
+        """This change, or only the factor `r`; then nothing in it matters, were it NaN."""
 
         def keep(a):
             return jnp.where(when, a, 0)
 
-        return Change(*(keep(a) for a in self[:5]), r=jnp.where(when, self.r, 1))
+        return Change(*(keep(a) for a in self[:5]), r=jnp.where(when, self.r, r))
 
 
 def inverse(pair: Pair, Hy: Array, r: Array | float = 1.0) -> Change:
@@ -134,7 +139,7 @@ def dfp(pair: Pair, Hy: Array, r: Array | float = 1.0) -> Change:
     >>> import jax.numpy as jnp
     >>> s, y, yes = jnp.array([1.0, 0.0]), jnp.array([2.0, 1.0]), jnp.array(True)
     >>> pair = Pair(s, y, jnp.dot(y, s), yes, ~yes)
-    >>> (dfp(pair, y).matrix(jnp.eye(2)) @ y).tolist()
+    >>> (dfp(pair, y).matrix(jnp.eye(2)) @ y).round(5).tolist()
     [1.0, 0.0]
     """
     curve = jnp.dot(pair.y, Hy)

@@ -6,7 +6,9 @@
     LBFGS           the last m pairs, 2 m d numbers
 
 A form is a value; what it remembers is its `first`, and `advance` takes in one pair. No direction
-leaves it that is not finite or not downhill: the form then begins anew at scale I.
+leaves it that is not finite, not downhill or longer than |g| times a limit: the form then begins
+anew at scale I. The limit matters: bounds on single pairs do not bound H, which may grow by a
+factor with every pair that it takes in.
 """
 
 from abc import abstractmethod
@@ -15,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 from jax.scipy.linalg import cho_factor, cho_solve
 
 from fedmin import checks
@@ -34,6 +36,14 @@ class Step(NamedTuple):
     anew: Array  # bool, p was no direction and the form began anew: p = scale g
 
 
+class Start(NamedTuple):
+    """Where a form begins anew, and when."""
+
+    scale: Array | float  # H = scale I
+    clear: Array  # bool: now
+    most: Array | float = jnp.inf  # |H g| is at most so much times |g|
+
+
 class Curvature(eqx.Module):
     """A form of the curvature.
 
@@ -42,7 +52,7 @@ class Curvature(eqx.Module):
     >>> form, g, s = LBFGS(memory=5), jnp.array([2.0, 1.0]), jnp.array([1.0, 0.0])
     >>> state = form.first(g, scale=1.0)
     >>> pair = mend("skip", s, 4 * s, s, 1e-4, 1e4)
-    >>> form.advance(state, pair, g, scale=1.0, clear=jnp.array(False), scaled=False).p.tolist()
+    >>> form.advance(state, pair, g, Start(1.0, jnp.array(False))).p.tolist()
     [0.5, 1.0]
     """
 
@@ -54,9 +64,9 @@ class Curvature(eqx.Module):
 
     @abstractmethod
     def advance(
-        self, state: Any, pair: Pair, g: Array, scale: Array | float, clear: Array, scaled: bool
+        self, state: Any, pair: Pair, g: Array, start: "Start", scaled: bool = False
     ) -> Step:
-        """Take in a pair, or begin anew at scale I if `clear`; then H g."""
+        """Take in a pair, or begin anew; then H g. `scaled`: H begins at the first pair's scale."""
 
     def check(self, size: int) -> None:
         """Refuse a matrix that is too large, before there is any."""
@@ -86,14 +96,17 @@ class DenseInverse(Curvature):
     def first(self, x, scale):
         return Matrix(_identity(x, scale), jnp.array(True))
 
-    def advance(self, state, pair, g, scale, clear, scaled):
-        H, used = state.M, pair.used & ~clear
+    def advance(self, state, pair, g, start, scaled=False):
+        H, used = state.M, pair.used & ~start.clear
         r = _rescaled(state, pair, scaled, pair.cur / jnp.dot(pair.y, pair.y))
-        Hy, Hg = (H @ jnp.stack([pair.y, g], 1)).T  # both in one pass over H
+        # both in one pass over H; left to itself the compiler makes a slow loop of the two steps
+        both = lax.optimization_barrier(jnp.stack([pair.y, g], 1))
+        Hy, Hg = lax.optimization_barrier(H @ both).T
         change = type(self).change(pair, r * Hy, r).only(used)
-        p, anew = downhill(change.product(Hg, g), g, scale, clear)
-        again = clear | anew
-        new = jnp.where(again, _identity(g, scale), change.matrix(H))
+        p, anew = downhill(change.product(Hg, g), g, start)
+        again = start.clear | anew
+        new = change.only(~again, r=0.0).matrix(H)
+        new = _diagonal(new, again, start.scale)
         return Step(Matrix(new, again | (state.fresh & ~used)), p, anew)
 
 
@@ -117,13 +130,13 @@ class DenseSolve(Curvature):
     def first(self, x, scale):
         return Matrix(_identity(x, 1 / scale), jnp.array(True))
 
-    def advance(self, state, pair, g, scale, clear, scaled):
-        B, used = state.M, pair.used & ~clear
+    def advance(self, state, pair, g, start, scaled=False):
+        B, used = state.M, pair.used & ~start.clear
         r = _rescaled(state, pair, scaled, jnp.dot(pair.y, pair.y) / pair.cur)
         new = bfgs.curvature(pair, r * (B @ pair.s), r).only(used).matrix(B)
-        p, anew = downhill(cho_solve(cho_factor(new, lower=True), g), g, scale, clear)
-        again = clear | anew
-        new = jnp.where(again, _identity(g, 1 / scale), new)
+        p, anew = downhill(cho_solve(cho_factor(new, lower=True), g), g, start)
+        again = start.clear | anew
+        new = jnp.where(again, _identity(g, 1 / start.scale), new)
         return Step(Matrix(new, again | (state.fresh & ~used)), p, anew)
 
 
@@ -144,28 +157,38 @@ class LBFGS(Curvature):
     def first(self, x, scale):
         return lbfgs.empty(self.memory, x)
 
-    def advance(self, state, pair, g, scale, clear, scaled):
-        pairs = lbfgs.push(lbfgs.cleared(state, clear), pair.s, pair.y, pair.used & ~clear)
-        p, anew = downhill(lbfgs.direction(pairs, g, scaled, scale), g, scale, clear)
+    def advance(self, state, pair, g, start, scaled=False):
+        pairs = lbfgs.push(
+            lbfgs.cleared(state, start.clear), pair.s, pair.y, pair.used & ~start.clear
+        )
+        p, anew = downhill(lbfgs.direction(pairs, g, scaled, start.scale), g, start)
         return Step(lbfgs.cleared(pairs, anew), p, anew)
 
 
-def downhill(p: Array, g: Array, scale: Array | float, clear: Array) -> tuple[Array, Array]:
-    """p, or scale g if `clear`, or if p is not finite or not a direction of descent.
+def downhill(p: Array, g: Array, start: Start) -> tuple[Array, Array]:
+    """p, or scale g if it is time for that, or if p is no direction of descent or too long.
 
     >>> import jax.numpy as jnp
-    >>> g, no = jnp.array([1.0, 0.0]), jnp.array(False)
-    >>> [downhill(jnp.array(p), g, 0.5, no)[0].tolist() for p in ([2.0, 1.0], [-2.0, 1.0])]
-    [[2.0, 1.0], [0.5, 0.0]]
+    >>> g, start = jnp.array([1.0, 0.0]), Start(0.5, jnp.array(False), most=100.0)
+    >>> found = [downhill(jnp.array(p), g, start) for p in ([2.0, 1.0], [-2.0, 1.0], [2.0, 1e3])]
+    >>> [p.tolist() for p, _ in found]
+    [[2.0, 1.0], [0.5, 0.0], [0.5, 0.0]]
     """
-    slope = jnp.dot(g, p)  # not finite if anything in p is not
-    flat = (slope == 0) & (jnp.dot(g, g) == 0)  # at the end: nothing is wrong, nothing moves
-    anew = ~(((slope > 0) & jnp.isfinite(slope)) | flat) & ~clear
-    return jnp.where(anew | clear, scale * g, p), anew
+    slope, size = jnp.dot(g, p), jnp.linalg.norm(g)  # not finite if anything in p is not
+    flat = (slope == 0) & (size == 0)  # at the end: nothing is wrong, nothing moves
+    fine = (slope > 0) & jnp.isfinite(slope) & (jnp.linalg.norm(p) <= start.most * size)
+    anew = ~(fine | flat) & ~start.clear
+    return jnp.where(anew | start.clear, start.scale * g, p), anew
 
 
 def _identity(x: Array, scale: Array | float) -> Array:
     return jnp.asarray(scale, x.dtype) * jnp.eye(len(x), dtype=x.dtype)
+
+
+def _diagonal(M: Array, when: Array, scale: Array | float) -> Array:
+    """scale on the diagonal; M is 0 then. By its d entries: a mask would be another pass."""
+    at = jnp.arange(len(M))
+    return M.at[at, at].set(jnp.where(when, jnp.asarray(scale, M.dtype), M[at, at]))
 
 
 def _rescaled(state: Matrix, pair: Pair, scaled: bool, wanted: Array) -> Array:

@@ -11,8 +11,8 @@ i by p_i tau_i, and g_k would be the gradient of another function than f.
 
 B is kept in one of the forms of inner/curvature.py, a bad pair has one of the rules of
 inner/bfgs.py. `scaled` starts from B = I/gamma with gamma = y.s/|y|^2 (alpha tau before the first
-pair: that step is FedAvg's). A guard stands before the model: a direction that is not finite or not
-downhill is replaced by that of a fresh B, a step longer than reach max(1, |x|) is cut.
+pair: that step is FedAvg's). A guard stands before the model: where B^-1 g is not finite, not
+downhill or longer than |g|/lambda, B begins anew; a step longer than reach max(1, |x|) is cut.
 
 Where not all clients take part, g_k and g_{k-1} come from different ones, and y has their
 difference in it, which does not vanish with s. Two remedies: pairs="same clients" takes y from the
@@ -29,7 +29,7 @@ from jax import Array
 
 from fedmin import checks, schedule
 from fedmin.inner import bfgs
-from fedmin.inner.curvature import LBFGS, SMALL, Curvature, DenseInverse
+from fedmin.inner.curvature import LBFGS, SMALL, Curvature, DenseInverse, Start
 from fedmin.local import Batches, Blocks, check_local, descend
 from fedmin.method import Exchange, Method, starting_point
 
@@ -186,18 +186,17 @@ class FedSSO(Method):
         Bs = -server.along * server.points.g
         pair = bfgs.mend(self.bad_pairs, s, y, Bs, self.least, self.most)
         pair = pair._replace(used=pair.used & due)
-        scale, clear = self._scale(now.round, x), age == self.reset
-        form = self._form(len(x))
-        step = form.advance(server.curvature, pair, g, scale, clear, self.scaled)
+        start = Start(self._scale(now.round, x), age == self.reset, 1 / self.least)
+        step = self._form(len(x)).advance(server.curvature, pair, g, start, self.scaled)
         along, cut = self._cut(x, step.p, now)
-        again = clear | step.anew
+        again = start.clear | step.anew
         return Server(
             x=x - along * step.p,
             curvature=step.state,
             points=points,
             along=along,
             age=jnp.where(again, 1, age + 1),
-            counts=_counted(server.counts, pair, due & ~clear, again, cut),
+            counts=_counted(server.counts, pair, due & ~start.clear, again, cut),
             ratio=jnp.where(due, _ratio(s, y), server.ratio),
             length=along * jnp.linalg.norm(step.p),
         )
