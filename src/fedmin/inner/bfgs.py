@@ -113,7 +113,8 @@ class Change(NamedTuple):
         def keep(a):
             return jnp.where(when, a, 0)
 
-        return Change(*(keep(a) for a in self[:5]), r=jnp.where(when, self.r, r))
+        kept = Change(*(keep(a) for a in self))
+        return kept._replace(r=jnp.where(when, self.r, r))
 
 
 def inverse(pair: Pair, Hy: Array, r: Array | float = 1.0) -> Change:

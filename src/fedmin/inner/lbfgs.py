@@ -21,7 +21,7 @@ class Pairs(NamedTuple):
     s: Array  # f[m, d]
     y: Array  # f[m, d]
     rho: Array  # f[m], 1/(y.s), or 0 where there is no pair yet
-    count: Array  # i[], pairs taken in so far; the newest is at (count - 1) mod m
+    taken: Array  # i[], pairs so far; the newest is at (taken - 1) mod m
 
 
 def empty(memory: int, x: Array) -> Pairs:
@@ -40,19 +40,19 @@ def push(pairs: Pairs, s: Array, y: Array, when: Array | bool = True) -> Pairs:
 
     >>> import jax.numpy as jnp
     >>> one = push(empty(3, jnp.zeros(2)), jnp.ones(2), jnp.array([1.0, 3.0]))
-    >>> one.rho.tolist(), int(one.count), int(push(one, jnp.ones(2), -jnp.ones(2)).count)
+    >>> one.rho.tolist(), int(one.taken), int(push(one, jnp.ones(2), -jnp.ones(2)).taken)
     ([0.25, 0.0, 0.0], 1, 1)
     """
     curvature = jnp.dot(y, s)
     rho = 1 / jnp.where(curvature > 0, curvature, 1)
     fits = (curvature > 0) & jnp.isfinite(curvature) & jnp.isfinite(rho) & when
-    slot = pairs.count % len(pairs.rho)
+    slot = pairs.taken % len(pairs.rho)
 
     def put(held, new):
         return held.at[slot].set(jnp.where(fits, new, held[slot]))
 
-    count = pairs.count + fits.astype(jnp.int32)
-    return Pairs(put(pairs.s, s), put(pairs.y, y), put(pairs.rho, rho), count)
+    taken = pairs.taken + fits.astype(jnp.int32)
+    return Pairs(put(pairs.s, s), put(pairs.y, y), put(pairs.rho, rho), taken)
 
 
 def cleared(pairs: Pairs, when: Array | bool = True) -> Pairs:
@@ -63,8 +63,8 @@ def cleared(pairs: Pairs, when: Array | bool = True) -> Pairs:
     >>> direction(cleared(one), jnp.array([5.0, 7.0])).tolist()
     [5.0, 7.0]
     """
-    rho, count = (jnp.where(when, 0, a) for a in (pairs.rho, pairs.count))
-    return Pairs(pairs.s, pairs.y, rho, count)  # what rho = 0 leaves out need not be overwritten
+    rho, taken = (jnp.where(when, 0, a) for a in (pairs.rho, pairs.taken))
+    return Pairs(pairs.s, pairs.y, rho, taken)  # what rho = 0 leaves out need not be overwritten
 
 
 def direction(pairs: Pairs, g: Array, scaled: bool = True, start: Array | float = 1.0) -> Array:
@@ -85,12 +85,12 @@ def direction(pairs: Pairs, g: Array, scaled: bool = True, start: Array | float 
 
     def back(j, carry):
         q, a = carry
-        i = (pairs.count - 1 - j) % m
+        i = (pairs.taken - 1 - j) % m
         weight = pairs.rho[i] * jnp.dot(pairs.s[i], q)
         return q - weight * pairs.y[i], a.at[i].set(weight)
 
     def forth(j, r):
-        i = (pairs.count + j) % m
+        i = (pairs.taken + j) % m
         return r + (a[i] - pairs.rho[i] * jnp.dot(pairs.y[i], r)) * pairs.s[i]
 
     q, a = lax.fori_loop(0, m, back, (g, jnp.zeros_like(pairs.rho)))
@@ -104,7 +104,7 @@ def scale(pairs: Pairs, start: Array | float = 1.0) -> Array:
     >>> float(scale(push(empty(3, jnp.zeros(2)), jnp.ones(2), 4 * jnp.ones(2))))
     0.25
     """
-    newest = (pairs.count - 1) % len(pairs.rho)
+    newest = (pairs.taken - 1) % len(pairs.rho)
     rho, y = pairs.rho[newest], pairs.y[newest]
     size = rho * jnp.dot(y, y)
     return jnp.where(size > 0, 1 / jnp.where(size > 0, size, 1), start)

@@ -136,7 +136,7 @@ class FedSSO(Method):
             return self.curvature
         return DenseInverse() if size <= SMALL else LBFGS()
 
-    def _scale(self, round: Array | int, x: Array) -> Array:
+    def _scale(self, round: Array, x: Array) -> Array:
         """gamma before there is a pair: B = I, or a step like FedAvg's."""
         alpha = schedule.at(self.step, round) * self.local_steps
         return jnp.asarray(alpha if self.scaled else 1.0, x.dtype)
@@ -147,7 +147,7 @@ class FedSSO(Method):
         none, zero = jnp.zeros((), jnp.int32), jnp.zeros((), x.dtype)
         return Server(
             x=x,
-            curvature=self._form(len(x)).first(x, self._scale(0, x)),
+            curvature=self._form(len(x)).first(x, self._scale(none, x)),
             points=Points(
                 jnp.copy(x), jnp.zeros_like(x), some, jnp.copy(some), none, jnp.array(False)
             ),
@@ -215,10 +215,14 @@ class FedSSO(Method):
         full = rounds == self.average
         sums = [old.sum_x + x, old.sum_g + g]
         mean_x, mean_g = (a / self.average for a in sums)
+        left = [jnp.where(full, 0, a) for a in (*sums, rounds)]
         points = Points(
-            *(jnp.where(full, a, b) for a, b in ((mean_x, old.x), (mean_g, old.g))),
-            *(jnp.where(full, 0, a) for a in (*sums, rounds)),
-            old.known | full,
+            x=jnp.where(full, mean_x, old.x),
+            g=jnp.where(full, mean_g, old.g),
+            sum_x=left[0],
+            sum_g=left[1],
+            rounds=left[2],
+            known=old.known | full,
         )
         return mean_x - old.x, mean_g - old.g, old.known & full, points
 
