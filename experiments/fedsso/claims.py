@@ -40,7 +40,7 @@ def reached(curves: list[Curve], level: float) -> float:
 def row(curves: list[Curve], levels: tuple[float, ...]) -> dict[str, Any]:
     """A line of the table: rounds and megabytes to each level, and how it ended."""
     rounds = {f"{level:g}": reached(curves, level) for level in levels}
-    each = curves[0].bytes / 1e6
+    each, ends = curves[0].bytes / 1e6, [curve.end for curve in curves]
     return {
         "steps": curves[0].spec.steps,
         "rounds": {level: None if t == NEVER else t for level, t in rounds.items()},
@@ -49,7 +49,7 @@ def row(curves: list[Curve], levels: tuple[float, ...]) -> dict[str, Any]:
         },
         "end": float(np.median([curve.accuracy[-1] for curve in curves])),
         "best": float(np.median([max(curve.accuracy) for curve in curves])),
-        "objective": float(np.median([curve.end for curve in curves])),
+        **({"objective": float(np.median(ends))} if np.isfinite(ends).all() else {}),
         "counts": curves[0].counts,
         "statuses": [curve.status for curve in curves],
     }
@@ -146,9 +146,7 @@ def local_steps(book: Book, setting: Setting) -> Claim:
     found = {}
     for tau in setting.local:
         specs = [best._replace(local_steps=tau, seed=seed) for seed in setting.seeds]
-        curves = book.curves(specs)
-        ends = float(np.median([curve.end for curve in curves]))
-        found[tau] = {**row(curves, setting.levels), "objective": ends}
+        found[tau] = row(book.curves(specs), setting.levels)
     level = setting.levels[2]
     needs = [reached_or_never(one, level) for one in found.values()]
     lowest = int(np.argmin(needs))
@@ -183,7 +181,7 @@ def fastest(book: Book, setting: Setting, world: str) -> tuple[dict, dict[str, d
     rows = {name: row(curves, setting.levels) for name, curves in found.items()}
     ahead = all(needs["fedsso"] <= other for name, other in needs.items() if name != "fedsso")
     said = ", ".join(
-        f"{name} {shown(t)} (end: objective {rows[name]['objective']:.4g}, "
+        f"{name} {shown(t)} (end: objective {rows[name].get('objective', NEVER):.4g}, "
         f"accuracy {rows[name]['end']:.4f})"
         for name, t in needs.items()
     )

@@ -25,7 +25,7 @@ class Setting:
     )  # fmt: skip
     server_steps: tuple[float, ...] = (0.01, 0.03, 0.07, 0.1, 0.3, 0.7, 1.0)  # eta
     search_rounds: int = 40
-    finalists: int = 4
+    finalists: int = 3
     network_rounds: int = 200
     network_seeds: tuple[int, ...] = (0,)
     network_search: int = 15
