@@ -16,6 +16,7 @@ import known
 from contract import Addressed, Median
 from fedmin import (
     DONE,
+    LBFGS,
     SSCA,
     CentralFW,
     FedAC,
@@ -32,6 +33,7 @@ from fedmin import (
     FedOpt,
     FedProx,
     FedSGD,
+    FedSSO,
     Full,
     Method,
     Participation,
@@ -77,6 +79,21 @@ def nesterov(step: float, mu: float) -> Central:
         for _ in range(rounds):
             old, x = x, ahead - step * gradient(ahead)
             ahead = x + (1 - q) / (1 + q) * (x - old)
+        return x
+
+    return run
+
+
+def quasi_newton(step: float) -> Central:
+    """BFGS with steps of one length: B and a solve."""
+
+    def run(x, gradient, rounds):
+        B, g = np.eye(len(x)), gradient(x)
+        for _ in range(rounds):
+            last, x = (x, g), x - step * np.linalg.solve(B, g)
+            g = gradient(x)
+            s, y, Bs = x - last[0], g - last[1], B @ (x - last[0])
+            B = B + np.outer(y, y) / (y @ s) - np.outer(Bs, Bs) / (s @ Bs)
         return x
 
     return run
@@ -225,6 +242,20 @@ CASES = [
         descent(0.5),
         SSCA(rho=1.0, gamma=0.5, tau=0.5, batches=Full()),
         sweeps="gamma",
+    ),
+    Case(
+        "fedsso",
+        FedSSO(0.3, local_steps=2, batches=Full(), server_step=0.8),
+        quasi_newton(0.8),
+        FedSSO(0.3, batches=Full(), server_step=0.8, scaled=False, bad_pairs="skip"),
+    ),
+    Case(
+        "fedsso_same_clients",
+        FedSSO(0.3, epochs=1, batches=fedmin.Blocks(2), curvature=LBFGS(4), pairs="same clients"),
+        quasi_newton(1.0),
+        FedSSO(0.3, batches=Full(), curvature=LBFGS(6), scaled=False, bad_pairs="skip"),
+        participation=fedmin.Bernoulli(0.25),
+        channel=fedmin.Plain(),
     ),
     Case(
         "fedprox",

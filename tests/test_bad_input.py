@@ -8,6 +8,7 @@ import scipy.sparse
 import fedmin
 import known
 from fedmin import (
+    LBFGS,
     Adam,
     Bernoulli,
     Blocks,
@@ -17,6 +18,7 @@ from fedmin import (
     FedOpt,
     FedProx,
     FedSGD,
+    FedSSO,
     Full,
     LeastSquares,
     Logistic,
@@ -219,6 +221,15 @@ TABLE = [
         lambda: minimize(Logistic(10**9), method=fedmin.FedNLPP()),
         "FedNLPP keeps a d x d matrix at every client",
     ),
+    (lambda: FedSSO(local_steps=0), "local_steps must be at least 1, got 0"),
+    (lambda: FedSSO(step=0.0), "step must be more than 0.*got 0"),
+    (lambda: FedSSO(least=2.0, most=1.0), "must be below most .Lambda., got 2.0 and 1.0"),
+    (lambda: FedSSO(reset=0), "reset must be at least 1, got 0"),
+    (lambda: FedSSO(curvature=LBFGS(0)), "memory must be at least 1, got 0"),
+    (lambda: FedSSO(curvature="bfgs"), "curvature must be like DenseInverse"),
+    (lambda: FedSSO(bad_pairs="damped"), "bad pairs 'damped'; did you mean 'damp'"),
+    (lambda: FedSSO(pairs="same"), "unknown kind of pairs 'same'; did you mean 'same clients'"),
+    (lambda: FedSSO(average=2), "average > 1 goes with .* not with bad_pairs='damp'"),
     (lambda: Blocks(0), "size must be at least 1, got 0"),
     (lambda: fedmin.Shuffled(-3), "size must be at least 1, got -3"),
     (lambda: fedmin.WithReplacement(0), "size must be at least 1, got 0"),

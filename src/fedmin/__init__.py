@@ -26,6 +26,7 @@ from fedmin.engines.checkpoint import Checkpoint, CheckpointError
 from fedmin.engines.loopback import ClientError, Loopback
 from fedmin.engines.simulator import Simulator
 from fedmin.federation import Federation, rows
+from fedmin.inner.curvature import DFP, LBFGS, Curvature, DenseInverse, DenseSolve
 from fedmin.ledger import Ledger
 from fedmin.local import (
     Batches,
@@ -61,6 +62,7 @@ from fedmin.methods import (
     FedOpt,
     FedProx,
     FedSGD,
+    FedSSO,
     Penalty,
     Scaffold,
     SplitSGD,
@@ -181,6 +183,12 @@ __all__ = [
     "FedNL",
     "FedNLPP",
     "DONE",
+    "FedSSO",
+    "Curvature",
+    "DenseInverse",
+    "DenseSolve",
+    "DFP",
+    "LBFGS",
     "SSCA",
     "Penalty",
     "Tuned",

@@ -16,6 +16,7 @@ from fedmin.methods.fednlpp import FedNLPP
 from fedmin.methods.fedopt import Adagrad, Adam, FedOpt, Yogi
 from fedmin.methods.fedprox import FedProx
 from fedmin.methods.fedsgd import FedSGD
+from fedmin.methods.fedsso import FedSSO
 from fedmin.methods.scaffold import Scaffold
 from fedmin.methods.splitsgd import SplitSGD
 from fedmin.methods.ssca import SSCA, Penalty, Tuned
@@ -27,6 +28,7 @@ METHODS = {
     "scaffold": Scaffold,
     "fedopt": FedOpt,
     "ssca": SSCA,
+    "fedsso": FedSSO,
     "splitsgd": SplitSGD,
     "fedac": FedAC,
     "feddane": FedDANE,
@@ -63,6 +65,7 @@ __all__ = [
     "FedOpt",
     "FedProx",
     "FedSGD",
+    "FedSSO",
     "Penalty",
     "Scaffold",
     "SplitSGD",

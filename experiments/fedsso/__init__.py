@@ -1,0 +1,1 @@
+"""The claims of the FedSSO paper, each an executable check."""

@@ -1,0 +1,5 @@
+"""`python -m experiments.fedsso`."""
+
+from experiments.fedsso.run import main
+
+main()

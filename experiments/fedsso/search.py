@@ -1,0 +1,42 @@
+"""The steps of every method, by the same grid: all of it for a while, the best few to the end."""
+
+import numpy as np
+
+from experiments.fedsso.runs import Book, Curve, Spec
+from experiments.fedsso.setting import SEARCH_SEED, Setting
+
+
+def grid(book: Book, setting: Setting, world: str, method: str) -> list[Curve]:
+    """Every pair of steps over the first rounds, measured at their end."""
+    network = world == setting.network
+    rounds = setting.network_search if network else setting.search_rounds
+    first = Spec(world, method, (), rounds, rounds, SEARCH_SEED, setting.local_steps)
+    values = {
+        "step": setting.network_steps if network else setting.steps,
+        "server_step": setting.network_server_steps if network else setting.server_steps,
+    }
+    return book.grid(first, values)
+
+
+def finalists(book: Book, setting: Setting, world: str, method: str) -> list[Curve]:
+    """The best of the grid by the objective, run to the end; the best of them first.
+
+    The best has the highest mean accuracy over its rounds: early and high.
+    """
+    short = sorted(grid(book, setting, world, method), key=lambda curve: curve.end)
+    rounds = setting.network_rounds if world == setting.network else setting.rounds
+    changes = {"rounds": rounds, "every": 1, "seed": SEARCH_SEED}
+    best = [one.spec._replace(**changes) for one in short[: setting.finalists]]
+    return sorted(book.curves(best), key=area, reverse=True)
+
+
+def tuned(book: Book, setting: Setting, world: str, method: str) -> list[Curve]:
+    """The best steps, a run a seed."""
+    best = finalists(book, setting, world, method)[0].spec
+    seeds = setting.network_seeds if world == setting.network else setting.seeds
+    return book.curves(best._replace(seed=seed) for seed in seeds)
+
+
+def area(curve: Curve) -> float:
+    """The mean accuracy over the rounds; 0 if it diverged."""
+    return 0.0 if curve.status == "diverged" else float(np.mean(curve.accuracy))

@@ -1,0 +1,65 @@
+"""How large the checks are: the paper's setting, and a small one that shows that all runs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments.fedsso.runs import SEARCHED, Book, Spec
+
+SEARCH_SEED = 1000  # steps are chosen with a seed that no result has
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The paper's setting: its grid, batches of 100, tau = 5, 200 rounds."""
+
+    convex: str = "mnist"
+    network: str = "mnist-cnn"
+    libsvm: str = "ijcnn1"
+    text: str = "shakespeare"
+    rounds: int = 200
+    seeds: tuple[int, ...] = (0, 1, 2)
+    local_steps: int = 5
+    levels: tuple[float, ...] = (0.80, 0.88, 0.90, 0.91, 0.92)
+    steps: tuple[float, ...] = (  # alpha
+        1e-4, 3e-4, 7e-4, 1e-3, 3e-3, 7e-3, 0.01, 0.03, 0.07, 0.1, 0.3, 0.7,
+    )  # fmt: skip
+    server_steps: tuple[float, ...] = (0.01, 0.03, 0.07, 0.1, 0.3, 0.7, 1.0)  # eta
+    search_rounds: int = 40
+    finalists: int = 3
+    network_rounds: int = 200
+    network_seeds: tuple[int, ...] = (0,)
+    network_search: int = 15
+    network_steps: tuple[float, ...] = (0.003, 0.01, 0.03, 0.07, 0.1, 0.3)
+    network_server_steps: tuple[float, ...] = (0.1, 0.3, 1.0)
+    local: tuple[int, ...] = (1, 2, 5, 10, 20, 50)  # tau of sso-local-steps
+    methods: tuple[str, ...] = SEARCHED
+
+    def book(self, path: Path | None = None) -> Book:
+        """Where the runs are kept."""
+        return Book(path)
+
+    def spec(self, world: str, method: str, steps, **changes) -> Spec:
+        """A run with the paper's settings, or changed ones."""
+        given = {"rounds": self.rounds, "local_steps": self.local_steps}
+        return Spec(world, method, tuple(steps), **{**given, **changes})
+
+
+QUICK = Setting(
+    convex="digits",
+    network="digits",
+    libsvm="digits",
+    text="digits",
+    rounds=12,
+    seeds=(0,),
+    levels=(0.2, 0.5, 0.8),
+    steps=(0.01, 0.1),
+    server_steps=(0.3, 1.0),
+    search_rounds=4,
+    finalists=1,
+    network_rounds=12,
+    network_search=4,
+    network_steps=(0.01, 0.1),
+    network_server_steps=(1.0,),
+    local=(1, 5),
+    methods=("fedsso", "fedavg"),
+)
