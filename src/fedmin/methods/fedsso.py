@@ -18,6 +18,8 @@ Where not all clients take part, g_k and g_{k-1} come from different ones, and y
 difference in it, which does not vanish with s. Two remedies: pairs="same clients" takes y from the
 clients that were there in both rounds (they keep their last gradient and send its change too);
 average=L takes pairs from the means of x and g over L rounds [byrd2016stochastic], at no bytes.
+Neither is a cure as measured in experiments/fedsso: with better pairs the steps are those of Newton
+on a gradient that still is some clients' only.
 """
 
 from typing import Any, Literal, NamedTuple
