@@ -22,6 +22,7 @@ from fedmin.domains import (
     Product,
     Simplex,
 )
+from fedmin.domains import L0Ball, RankBall
 from fedmin.engines.checkpoint import Checkpoint, CheckpointError
 from fedmin.engines.loopback import ClientError, Loopback
 from fedmin.engines.simulator import Simulator
@@ -91,6 +92,7 @@ from fedmin.participation import (
     Uniform,
 )
 from fedmin.payload import Block, Eigenpairs, Joined, LowRank, Payload, Signs, Sparse
+from fedmin.payload import Joined, LowRank, Payload, Signs, Sparse
 from fedmin.problem import Problem
 from fedmin.problems import (
     CNN,
@@ -137,12 +139,15 @@ __all__ = [
     "Simplex",
     "Block",
     "Joined",
+    "L0Ball",
+    "RankBall",
     "ClientError",
     "Loopback",
     "Simulator",
     "Federation",
     "rows",
     "Ledger",
+    "Joined",
     "LowRank",
     "Batches",
     "Blocks",

@@ -1,6 +1,8 @@
 """Sets that a solution may be confined to, one family a file."""
 
 from fedmin.domain import Free
+from fedmin.domains.rank import RankBall
+from fedmin.domains.sparse import L0Ball
 from fedmin.domains.balls import Box, L1Ball, L2Ball, LinfBall, Simplex
 from fedmin.domains.groups import GroupL1Ball, KSparsePolytope
 from fedmin.domains.nuclear import NuclearBall
@@ -8,6 +10,8 @@ from fedmin.domains.product import Product
 
 DOMAINS = {
     "free": Free,
+    "l0ball": L0Ball,
+    "rankball": RankBall,
     "l1ball": L1Ball,
     "l2ball": L2Ball,
     "linfball": LinfBall,
@@ -21,6 +25,8 @@ DOMAINS = {
 
 __all__ = [
     "DOMAINS",
+    "L0Ball",
+    "RankBall",
     "Box",
     "GroupL1Ball",
     "KSparsePolytope",
