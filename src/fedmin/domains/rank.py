@@ -88,6 +88,9 @@ class RankBall(Domain):
     def project(self, x):
         return self.compact(x).dense()
 
+    def projected(self, x):
+        return self.compact(x)
+
     def contains(self, x, tolerance=1e-6):
         return jnp.all(jnp.abs(x - self.project(x)) <= tolerance)
 

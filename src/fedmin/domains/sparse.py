@@ -101,8 +101,15 @@ class L0Ball(Domain):
             raise ValueError(f"tau must be at most {most}, the {what}, got {self.tau}")
         return replace(self, parts=tuple(parts.items()), reach=reach)
 
+    @property
+    def keeps_entries(self):
+        return self.groups is None  # groups may differ in size
+
     def project(self, x):
         return self.compact(x).dense()
+
+    def projected(self, x):
+        return self.compact(x)
 
     def contains(self, x, tolerance=1e-6):
         return jnp.all(jnp.abs(x - self.project(x)) <= tolerance)

@@ -13,11 +13,17 @@ from fedmin.methods.fedfwsto import FedFWSto
 from fedmin.methods.fedmid import FedMid
 from fedmin.methods.fednl import FedNL
 from fedmin.methods.fednlpp import FedNLPP
+from fedmin.methods.distributediht import DistributedIHT
+from fedmin.methods.fedavg import FedAvg
+from fedmin.methods.fedht import FedHT
+from fedmin.methods.fediterht import FedIterHT
 from fedmin.methods.fedopt import Adagrad, Adam, FedOpt, Yogi
 from fedmin.methods.fedprox import FedProx
 from fedmin.methods.fedsgd import FedSGD
 from fedmin.methods.fedsso import FedSSO
 from fedmin.methods.scaffold import Scaffold
+from fedmin.methods.scaffoldht import ScaffoldHT
+from fedmin.methods.sparsenewton import SparseNewton
 from fedmin.methods.splitsgd import SplitSGD
 from fedmin.methods.ssca import SSCA, Penalty, Tuned
 
@@ -27,6 +33,11 @@ METHODS = {
     "fedprox": FedProx,
     "scaffold": Scaffold,
     "fedopt": FedOpt,
+    "fedht": FedHT,
+    "fediterht": FedIterHT,
+    "distributediht": DistributedIHT,
+    "scaffoldht": ScaffoldHT,
+    "sparsenewton": SparseNewton,
     "ssca": SSCA,
     "fedsso": FedSSO,
     "splitsgd": SplitSGD,
@@ -62,12 +73,18 @@ __all__ = [
     "FedMid",
     "FedNL",
     "FedNLPP",
+    "DistributedIHT",
+    "FedAvg",
+    "FedHT",
+    "FedIterHT",
     "FedOpt",
     "FedProx",
     "FedSGD",
     "FedSSO",
     "Penalty",
     "Scaffold",
+    "ScaffoldHT",
+    "SparseNewton",
     "SplitSGD",
     "Tuned",
     "Yogi",
