@@ -10,6 +10,7 @@ from fedmin import data
 from fedmin.certificate import Certificate, certify
 from fedmin.channel import Channel
 from fedmin.channels import Plain, TopK
+from fedmin.constants import Constants, constants
 from fedmin.domain import Domain, Free
 from fedmin.domains import (
     Box,
@@ -23,6 +24,7 @@ from fedmin.domains import (
     Simplex,
 )
 from fedmin.domains import L0Ball, RankBall
+from fedmin.domains import Entries, L0Ball, RankBall
 from fedmin.engines.checkpoint import Checkpoint, CheckpointError
 from fedmin.engines.loopback import ClientError, Loopback
 from fedmin.engines.simulator import Simulator
@@ -89,8 +91,9 @@ from fedmin.metrics import (
     Scores,
     Stop,
     WolfeGap,
+    Support,
 )
-from fedmin.minimize import minimize, sweep
+from fedmin.minimize import minimize, refit, sweep
 from fedmin.participation import (
     Bernoulli,
     Cyclic,
@@ -146,6 +149,7 @@ __all__ = [
     "Simplex",
     "Block",
     "Joined",
+    "Entries",
     "L0Ball",
     "RankBall",
     "ClientError",
@@ -222,6 +226,8 @@ __all__ = [
     "Checkpoint",
     "CheckpointError",
     "certify",
+    "Constants",
+    "constants",
     "Constraint",
     "GroupLossAtMost",
     "LossAtMost",
@@ -235,7 +241,9 @@ __all__ = [
     "Objective",
     "Scores",
     "Stop",
+    "Support",
     "minimize",
+    "refit",
     "sweep",
     "Bernoulli",
     "Cyclic",

@@ -2,7 +2,7 @@
 
 from fedmin.domain import Free
 from fedmin.domains.rank import RankBall
-from fedmin.domains.sparse import L0Ball
+from fedmin.domains.sparse import Entries, L0Ball
 from fedmin.domains.balls import Box, L1Ball, L2Ball, LinfBall, Simplex
 from fedmin.domains.groups import GroupL1Ball, KSparsePolytope
 from fedmin.domains.nuclear import NuclearBall
@@ -11,6 +11,7 @@ from fedmin.domains.product import Product
 DOMAINS = {
     "free": Free,
     "l0ball": L0Ball,
+    "entries": Entries,
     "rankball": RankBall,
     "l1ball": L1Ball,
     "l2ball": L2Ball,
@@ -25,6 +26,7 @@ DOMAINS = {
 
 __all__ = [
     "DOMAINS",
+    "Entries",
     "L0Ball",
     "RankBall",
     "Box",

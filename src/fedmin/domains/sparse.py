@@ -172,6 +172,44 @@ class L0Ball(Domain):
         ]
 
 
+class Entries(Domain):
+    """Vectors that are 0 outside the entries with these indices: a support that was found.
+
+    >>> import jax.numpy as jnp, fedmin
+    >>> fedmin.Entries([0, 2]).project(jnp.array([1.0, 2.0, 3.0]))
+    Array([1., 0., 3.], dtype=float32)
+    """
+
+    indices: Any = eqx.field(converter=lambda a: np.unique(np.asarray(a)).astype(np.int32))
+
+    bounded = False
+    convex = True
+    keeps_entries = True
+
+    def __check_init__(self):
+        if not self.indices.size or self.indices[0] < 0:
+            raise ValueError(f"indices must name at least one entry, got {self.indices.tolist()}")
+
+    def fitted(self, parts):
+        size = sum(map(math.prod, parts.values()))
+        if self.indices[-1] >= size:
+            raise ValueError(f"x has {size} entries; there is none {self.indices[-1]}")
+        return self
+
+    def contains(self, x, tolerance=1e-6):
+        return jnp.all(jnp.abs(x - self.project(x)) <= tolerance)
+
+    def project(self, x):
+        return self.compact(x).dense()
+
+    def projected(self, x):
+        return self.compact(x)
+
+    def compact(self, x):
+        i = jnp.asarray(self.indices)
+        return Sparse(i, x[i], x.shape[0])
+
+
 def _rows(shape: tuple[int, ...]) -> tuple[int, int]:
     """Rows and their width; a vector is one row."""
     return (1, shape[0]) if len(shape) == 1 else (shape[0], math.prod(shape[1:]))
