@@ -129,7 +129,7 @@ def _simulation(book: Book, setting: Setting, kind: str, share: int) -> Claim:
         numbers["seeds"] = seeds(book, setting)
     return Claim(
         f"ht-{kind}",
-        f"FedIter-HT reaches Distributed-IHT's {rounds}-round objective in {rounds // share} rounds",
+        f"FedIter-HT has Distributed-IHT's {rounds}-round objective in {rounds // share} rounds",
         "rounds to it: " + "; ".join(words),
         judge(parts),
         f"FedIter-HT is there within {rounds // share} rounds in {sum(parts)} of {len(parts)} sets",
@@ -199,8 +199,7 @@ def local_steps(book: Book, setting: Setting) -> Claim:
     return Claim(
         "ht-K",
         "more local steps, fewer rounds (Remark 2, Fig. 1)",
-        f"objective after {setting.one_rounds} rounds for K = {setting.local}: "
-        + "; ".join(words),
+        f"objective after {setting.one_rounds} rounds for K = {setting.local}: " + "; ".join(words),
         judge(parts),
         f"{sum(parts)} of {len(parts)} comparisons of neighboring K go that way",
         numbers,

@@ -51,6 +51,7 @@ class Setting:
             batch = 0
         if method == "sparsenewton":
             every = 1
+            rounds = min(rounds, 100)
         given = {"rounds": rounds, "every": every, "batch": batch, "seed": self.seeds[0]}
         return Spec(world, method, local, step, **(given | changes))
 

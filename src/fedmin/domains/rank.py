@@ -5,9 +5,9 @@
           Q Q^T A, from the k x k matrix (Q^T A)(Q^T A)^T
     cost        2 (q + 1) products of A with k columns; never an SVD of A if r is small
 
-Omega is the same at every call, so that the same x has the same projection. Only matrices are in the
-budget, each by itself; vectors among the parts of x (biases) are left as they are, and so are parts
-that are named `free`. The set is not convex. A point of it travels as two factors a matrix.
+Omega is the same at every call, so that the same x has the same projection. Only matrices are in
+the budget, each by itself; vectors among the parts of x (biases) are left as they are, and so are
+parts that are named `free`. The set is not convex. A point of it travels as two factors a matrix.
 """
 
 import math

@@ -127,7 +127,10 @@ class L0Ball(Domain):
             i = jnp.concatenate(self._found(jnp.abs(x), spans))
             values = x[i]
         if free:
-            i, values = jnp.concatenate([i, *free]), jnp.concatenate([values, *(x[f] for f in free)])
+            i, values = (
+                jnp.concatenate([i, *free]),
+                jnp.concatenate([values, *(x[f] for f in free)]),
+            )
         return Sparse(i, values, x.shape[0])
 
     def _found(self, magnitudes: Array, spans: list) -> list[Array]:

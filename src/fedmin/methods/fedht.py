@@ -4,9 +4,9 @@
     server      x <- H(mean y)
     bytes       down 2 tau, up d
 
-H is the projection onto the problem's domain: of an `L0Ball` it keeps the tau largest entries (H_tau
-of the paper), of a `RankBall` the r leading directions, which the paper's theory covers too; any
-other set with a projection will do. The model travels as the set's points do.
+H is the projection onto the problem's domain: of an `L0Ball` it keeps the tau largest entries
+(H_tau of the paper), of a `RankBall` the r leading directions, which the paper's theory covers too;
+any other set with a projection will do. The model travels as the set's points do.
 
 The printed loop runs k = 1..K from x_{t,1} but sends x_{t,K}, one step short; here K steps are K.
 Theorem 1 has gamma = 1/(6 l) with l the clients' smoothness, and batches that grow (`Growing`).

@@ -1,4 +1,4 @@
-"""SparseNewton: the server's curvature, on the support that it chooses.   [tong2022federated] beyond
+"""SparseNewton: the server's curvature, on the support it chooses.   beyond [tong2022federated]
 
     client i    g_i = grad f_i(z)
     server      g = mean g_i;   s = z - x, y = g - g(x) go into the pairs of B (L-BFGS)
@@ -8,9 +8,9 @@
                 z <- the one with the least model value, to be asked about in the next round
     bytes       down 2 tau, up d
 
-B is built on sigma I, sigma = mu y.s/|s|^2 of the newest pair, mu/step before there is one. No step
-size is to be tuned: the first one is a guess, and if it is wrong the pair still tells the curvature.
-(g + g(x)).s/2 is the change of the objective, exactly if it is quadratic, so no values are sent.
+B is built on sigma I, sigma = mu y.s/|s|^2 of the newest pair, mu/step before there is one. No
+step size is to be tuned: the first is a guess, and if it is wrong the pair still tells the
+curvature. (g + g(x)).s/2 is the change of the objective, exactly if it is quadratic, so no values are sent.
 
 Why: a step of Distributed-IHT is as long as the steepest direction allows, and with Simulation I of
 the paper the steepest direction is a million times steeper than the median one. See docs/sparse.md.
