@@ -10,7 +10,8 @@
 
 B is built on sigma I, sigma = mu y.s/|s|^2 of the newest pair, mu/step before there is one. No
 step size is to be tuned: the first is a guess, and if it is wrong the pair still tells the
-curvature. (g + g(x)).s/2 is the change of the objective, exactly if it is quadratic, so no values are sent.
+curvature. (g + g(x)).s/2 is the change of the objective, exactly if it is quadratic, so no values
+are sent.
 
 Why: a step of Distributed-IHT is as long as the steepest direction allows, and with Simulation I of
 the paper the steepest direction is a million times steeper than the median one. See docs/sparse.md.
