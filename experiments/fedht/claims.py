@@ -52,10 +52,10 @@ def tuned(book: Book, setting: Setting, world: str, method: str, local: int = 1)
     if method == "sparsenewton":
         return book.curves([setting.spec(world, method, 1, setting.first_step)])[0]
     if world.startswith("sim2"):
-        # 200 rounds on 100,000 rows: the best two of a search over fewer rounds
+        # 200 rounds on 100,000 rows: the best four of a search over fewer rounds
         short = {"rounds": setting.two_search, "every": setting.two_search}
         tried = sorted(grid(book, setting, world, method, local, **short), key=lambda c: c.end)
-        best = [setting.spec(world, method, local, c.spec.step) for c in tried[:2]]
+        best = [setting.spec(world, method, local, c.spec.step) for c in tried[:4]]
         return min(book.curves(best), key=lambda c: c.end)
     return min(grid(book, setting, world, method, local), key=lambda c: c.end)
 
@@ -92,7 +92,7 @@ def speeds(curves: dict[str, Curve]) -> dict[str, dict[str, Any]]:
             "end": one.end,
             "rounds": rounds,
             "megabytes": None if at is None else one.megabytes[at],
-            "megabytes_a_round": one.megabytes[-1] / one.round[-1],
+            "megabytes_a_round": one.megabytes[-1] / max(one.round[-1], 1),
             "f1": None if one.f1 is None else one.f1[-1],
         }
     return found
