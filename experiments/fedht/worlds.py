@@ -67,11 +67,11 @@ def two_parts_each(clusters: np.ndarray, pieces: int, seed: int) -> list[np.ndar
     for cluster in np.unique(clusters):
         rows = rng.permutation(np.flatnonzero(clusters == cluster))
         parts += [(cluster, part) for part in np.array_split(rows, pieces) if len(part)]
-    # the fullest half beside the emptier half, by cluster: no pair has the same one twice
-    order = sorted(rng.permutation(len(parts)), key=lambda i: parts[i][0])
+    # a piece of the first half of the clusters beside one of the second: never the same cluster
+    order = sorted(range(len(parts)), key=lambda i: parts[i][0])
     half = len(order) // 2
     clients = []
-    for a, b in zip(order[:half], order[half : 2 * half], strict=True):
+    for a, b in zip(order[:half], rng.permutation(order[half : 2 * half]), strict=True):
         clients.append(np.concatenate([parts[a][1], parts[b][1]]))
     clients += [parts[i][1] for i in order[2 * half :]]
     return clients
