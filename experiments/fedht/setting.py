@@ -13,6 +13,7 @@ class Setting:
     alphas: tuple[float, ...] = (0.1, 0.5, 1.0)
     steps: tuple[float, ...] = STEPS
     local: tuple[int, ...] = LOCAL
+    below: tuple[float, ...] = (3e-4, 1e-4)  # for local steps in Simulation I, see README.md
     one_rounds: int = 100  # of Simulation I
     two_rounds: int = 200  # of Simulation II
     two_every: int = 5
@@ -59,6 +60,7 @@ class Setting:
 QUICK = Setting(
     alphas=(0.1, 1.0),
     steps=(0.1, 0.01),
+    below=(),
     local=(3, 5),
     one_rounds=10,
     two_rounds=10,

@@ -14,17 +14,18 @@ from fedmin.constants import Constants, constants
 from fedmin.domain import Domain, Free
 from fedmin.domains import (
     Box,
+    Entries,
     GroupL1Ball,
     KSparsePolytope,
+    L0Ball,
     L1Ball,
     L2Ball,
     LinfBall,
     NuclearBall,
     Product,
+    RankBall,
     Simplex,
 )
-from fedmin.domains import L0Ball, RankBall
-from fedmin.domains import Entries, L0Ball, RankBall
 from fedmin.engines.checkpoint import Checkpoint, CheckpointError
 from fedmin.engines.loopback import ClientError, Loopback
 from fedmin.engines.simulator import Simulator
@@ -52,6 +53,7 @@ from fedmin.methods import (
     Adagrad,
     Adam,
     CentralFW,
+    DistributedIHT,
     FedAC,
     FedAvg,
     FedDANE,
@@ -60,13 +62,11 @@ from fedmin.methods import (
     FedFW,
     FedFWPlus,
     FedFWSto,
+    FedHT,
+    FedIterHT,
     FedMid,
     FedNL,
     FedNLPP,
-    DistributedIHT,
-    FedAvg,
-    FedHT,
-    FedIterHT,
     FedOpt,
     FedProx,
     FedSGD,
@@ -90,8 +90,8 @@ from fedmin.metrics import (
     Rule,
     Scores,
     Stop,
-    WolfeGap,
     Support,
+    WolfeGap,
 )
 from fedmin.minimize import minimize, refit, sweep
 from fedmin.participation import (
@@ -102,7 +102,6 @@ from fedmin.participation import (
     Uniform,
 )
 from fedmin.payload import Block, Eigenpairs, Joined, LowRank, Payload, Signs, Sparse
-from fedmin.payload import Joined, LowRank, Payload, Signs, Sparse
 from fedmin.problem import Problem
 from fedmin.problems import (
     CNN,
@@ -158,7 +157,6 @@ __all__ = [
     "Federation",
     "rows",
     "Ledger",
-    "Joined",
     "LowRank",
     "Batches",
     "Blocks",

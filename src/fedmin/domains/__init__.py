@@ -1,12 +1,12 @@
 """Sets that a solution may be confined to, one family a file."""
 
 from fedmin.domain import Free
-from fedmin.domains.rank import RankBall
-from fedmin.domains.sparse import Entries, L0Ball
 from fedmin.domains.balls import Box, L1Ball, L2Ball, LinfBall, Simplex
 from fedmin.domains.groups import GroupL1Ball, KSparsePolytope
 from fedmin.domains.nuclear import NuclearBall
 from fedmin.domains.product import Product
+from fedmin.domains.rank import RankBall
+from fedmin.domains.sparse import Entries, L0Ball
 
 DOMAINS = {
     "free": Free,
@@ -26,16 +26,16 @@ DOMAINS = {
 
 __all__ = [
     "DOMAINS",
-    "Entries",
-    "L0Ball",
-    "RankBall",
     "Box",
+    "Entries",
     "GroupL1Ball",
     "KSparsePolytope",
+    "L0Ball",
     "L1Ball",
     "L2Ball",
     "LinfBall",
     "NuclearBall",
     "Product",
+    "RankBall",
     "Simplex",
 ]

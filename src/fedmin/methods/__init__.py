@@ -1,6 +1,7 @@
 """Methods, one a file, one line each here."""
 
 from fedmin.methods.centralfw import CentralFW
+from fedmin.methods.distributediht import DistributedIHT
 from fedmin.methods.done import DONE
 from fedmin.methods.fedac import FedAC
 from fedmin.methods.fedavg import FedAvg
@@ -10,13 +11,11 @@ from fedmin.methods.feddualavg import FedDualAvg
 from fedmin.methods.fedfw import FedFW
 from fedmin.methods.fedfwplus import FedFWPlus
 from fedmin.methods.fedfwsto import FedFWSto
+from fedmin.methods.fedht import FedHT
+from fedmin.methods.fediterht import FedIterHT
 from fedmin.methods.fedmid import FedMid
 from fedmin.methods.fednl import FedNL
 from fedmin.methods.fednlpp import FedNLPP
-from fedmin.methods.distributediht import DistributedIHT
-from fedmin.methods.fedavg import FedAvg
-from fedmin.methods.fedht import FedHT
-from fedmin.methods.fediterht import FedIterHT
 from fedmin.methods.fedopt import Adagrad, Adam, FedOpt, Yogi
 from fedmin.methods.fedprox import FedProx
 from fedmin.methods.fedsgd import FedSGD
@@ -62,6 +61,7 @@ __all__ = [
     "Adagrad",
     "Adam",
     "CentralFW",
+    "DistributedIHT",
     "FedAC",
     "FedAvg",
     "FedDANE",
@@ -70,13 +70,11 @@ __all__ = [
     "FedFW",
     "FedFWPlus",
     "FedFWSto",
+    "FedHT",
+    "FedIterHT",
     "FedMid",
     "FedNL",
     "FedNLPP",
-    "DistributedIHT",
-    "FedAvg",
-    "FedHT",
-    "FedIterHT",
     "FedOpt",
     "FedProx",
     "FedSGD",
