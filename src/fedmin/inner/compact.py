@@ -37,7 +37,7 @@ def curvature(pairs: Pairs, sigma: Array) -> Curvature:
     [4.0, 1.0]
     """
     m = len(pairs.rho)
-    order = (pairs.count + jnp.arange(m, dtype=jnp.int32)) % m  # oldest first
+    order = (pairs.taken + jnp.arange(m, dtype=jnp.int32)) % m  # oldest first
     there = pairs.rho[order] > 0
     S, Y = (jnp.where(there[:, None], a[order], 0) for a in (pairs.s, pairs.y / sigma))
     products = S @ Y.T

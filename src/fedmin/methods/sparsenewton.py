@@ -96,7 +96,7 @@ class SparseNewton(Method):
         better = jnp.dot(server.g + g, s) <= 0  # s = 0 in the first round
         x, g = (jnp.where(better, a, b) for a, b in ((z, server.x), (g, server.g)))
         mu = jnp.where(better, jnp.maximum(1, server.mu / 2), 4 * server.mu)
-        newest = pairs.rho[(pairs.count - 1) % self.memory]
+        newest = pairs.rho[(pairs.taken - 1) % self.memory]
         known = newest > 0
         sigma = mu * jnp.where(known, 1 / jnp.where(known, newest, 1), 1 / self.step)
         z = best_move(problem.domain, compact.curvature(pairs, sigma.astype(x.dtype)), x, g)
