@@ -56,6 +56,60 @@ def descent(step: float) -> Central:
     return run
 
 
+def keep(x: np.ndarray, tau: int) -> np.ndarray:
+    """H_tau: the tau largest, the first of equal ones."""
+    kept = np.argsort(-np.abs(x), kind="stable")[:tau]
+    return np.where(np.isin(np.arange(len(x)), kept), x, 0.0)
+
+
+def thresholding(step: float, tau: int = 2) -> Central:
+    """Central iterative hard thresholding."""
+
+    def run(x, gradient, rounds):
+        for _ in range(rounds):
+            x = keep(x - step * gradient(x), tau)
+        return x
+
+    return run
+
+
+def sparse_newton(step: float, memory: int, tau: int = 2) -> Central:
+    """SparseNewton with B as a matrix, by the BFGS update of each pair in turn."""
+
+    def run(x, gradient, rounds):
+        pairs, mu, z, g = [], 1.0, x, np.zeros_like(x)
+        for _ in range(rounds):
+            new = gradient(z)
+            s, y = z - x, new - g
+            if y @ s > 1e-6 * np.linalg.norm(s) * np.linalg.norm(y):
+                pairs = [*pairs, (s, y)][-memory:]
+            if (g + new) @ s <= 0:
+                x, g, mu = z, new, max(1, mu / 2)
+            else:
+                mu = 4 * mu
+            sigma = mu * (pairs[-1][0] @ pairs[-1][1] / (pairs[-1][0] @ pairs[-1][0])
+                          if pairs else 1 / step)  # fmt: skip
+            B = sigma * np.eye(len(x))
+            for s, y in pairs:
+                B = B + np.outer(y, y) / (y @ s) - np.outer(B @ s, B @ s) / (s @ B @ s)
+            z = min((x, *_minimizers(B, x, g, tau, sigma)), key=lambda z: _model(B, z - x, g))
+        return x
+
+    return run
+
+
+def _model(B, s, g) -> float:
+    return g @ s + s @ B @ s / 2
+
+
+def _minimizers(B, x, g, tau, sigma):
+    for k in range(5):
+        T = np.flatnonzero(keep(x - 4.0**-k / sigma * g, tau))
+        z = np.zeros_like(x)
+        z[T] = np.linalg.solve(B[np.ix_(T, T)], (B @ x - g)[T])
+        yield z
+
+
 def adaptive(step, server_step, beta1, tau, second) -> Central:
     """Gradient descent whose steps go through a first and a second moment."""
 
@@ -144,7 +198,7 @@ class Case:
     method: Method
     central: Central  # what N = 1, K = 1, full batches must give
     single: Method  # the method with K = 1 and full batches
-    world: Callable[[], known.World] = known.shared  # apart: also with heterogeneous clients
+    world: Callable[..., known.World] = known.shared  # apart: also with heterogeneous clients
     rounds: int = 400
     tolerance: float = 1e-8
     precision: float = 1e-12  # of the objective
@@ -281,6 +335,44 @@ CASES = [
         rounds=800,
         grid=(0.1, 0.2),
         participation=fedmin.Bernoulli(0.25),
+    ),
+    Case(
+        "distributediht",
+        fedmin.DistributedIHT(0.5),
+        thresholding(0.5),
+        fedmin.DistributedIHT(0.5),
+        world=known.sparse_logistic,
+        participation=fedmin.Bernoulli(0.25),
+    ),
+    Case(
+        "fedht",
+        fedmin.FedHT(0.5, local_steps=3, batches=fedmin.Blocks(2)),
+        thresholding(0.5),
+        fedmin.FedHT(0.5, batches=Full()),
+        world=known.sparse,
+    ),
+    Case(
+        "fediterht",
+        fedmin.FedIterHT(0.5, local_steps=3, batches=fedmin.Growing(2.0, 1.2, most=4)),
+        thresholding(0.5),
+        fedmin.FedIterHT(0.5, batches=Full()),
+        world=known.sparse,
+        participation=fedmin.Cyclic(2),
+    ),
+    Case(
+        "scaffoldht",
+        fedmin.ScaffoldHT(0.5, local_steps=3, batches=Full()),
+        thresholding(0.5),
+        fedmin.ScaffoldHT(0.5, batches=Full()),
+        world=known.sparse,
+    ),
+    Case(
+        "sparsenewton",
+        fedmin.SparseNewton(0.5, memory=3),
+        sparse_newton(0.5, 3),
+        fedmin.SparseNewton(0.5, memory=3),
+        world=known.sparse_logistic,
+        rounds=60,
     ),
     adaptive_case("adagrad", fedmin.Adagrad(), lambda v, s: v + s),
     adaptive_case("adam", fedmin.Adam(0.9), lambda v, s: 0.9 * v + 0.1 * s),

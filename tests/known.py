@@ -1,8 +1,9 @@
 """Worlds with a known answer: a problem, unequal clients, the minimiser found without fedmin."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import combinations
 
 import numpy as np
 import scipy.optimize
@@ -59,6 +60,8 @@ class World:
     @property
     def minimizer(self) -> np.ndarray:
         """Where F is least: by linear algebra, or by SciPy's Newton method."""
+        if isinstance(self.problem.domain, fedmin.L0Ball):
+            return min(self._on_supports(self.problem.domain.tau), key=self.objective)
         pairs = list(zip(self.shares, self.clients, strict=True))
         if isinstance(self.core, fedmin.LeastSquares):
             H = sum(p * z.T @ z / len(y) for p, (z, y) in pairs) + self.l2 * np.eye(self.dim)
@@ -86,6 +89,16 @@ class World:
         found = scipy.optimize.root(gradient, np.zeros(self.dim), jac=hessian, tol=1e-14)
         assert np.linalg.norm(gradient(found.x)) < 1e-10
         return found.x
+
+    def _on_supports(self, tau: int) -> Iterator[np.ndarray]:
+        """The minimizer on each support of tau entries."""
+        for support in combinations(range(self.dim), tau):
+            i = list(support)
+            kind = type(self.core)(tau, self.core.l2)
+            part = World(kind, tuple((z[:, i], y) for z, y in self.clients), self.weights)
+            x = np.zeros(self.dim)
+            x[i] = part.minimizer
+            yield x
 
     def with_clients(self, clients) -> "World":
         return replace(self, clients=tuple(clients))
@@ -136,6 +149,23 @@ def shared(seed: int = 0, sizes: tuple[int, ...] = SIZES) -> World:
     best = rng.standard_normal(FEATURES)
     inputs = [unit_rows(rng, size) for size in sizes]
     return World(fedmin.LeastSquares(FEATURES), tuple((z, z @ best) for z in inputs))
+
+
+@cache
+def sparse(seed: int = 0) -> World:
+    """Noise-free as `shared`, with a best vector of two entries, over vectors of two entries."""
+    rng = np.random.default_rng(seed)
+    best = np.array([1.0, 0.0, -2.0])
+    inputs = [unit_rows(rng, size) for size in SIZES]
+    problem = fedmin.over(fedmin.LeastSquares(FEATURES), fedmin.L0Ball(2))
+    return World(problem, tuple((z, z @ best) for z in inputs))
+
+
+@cache
+def sparse_logistic(seed: int = 0) -> World:
+    """`logistic` over vectors of two entries; the clients want different things."""
+    world = logistic(seed)
+    return replace(world, problem=fedmin.over(world.problem, fedmin.L0Ball(2)))
 
 
 @cache

@@ -53,6 +53,10 @@ class Domain(eqx.Module):
         """A point of the set, as it travels."""
         return x
 
+    def projected(self, x: Array) -> Array | Payload:
+        """The nearest point of the set, as it travels."""
+        return self.compact(self.project(x))
+
     def gap(self, x: Array, g: Array) -> Array:
         """The most that <g, x - u> can be over the set: for a convex F with gradient g at x, no
         less than F(x) - min F."""
@@ -63,6 +67,11 @@ class Domain(eqx.Module):
     def can_project(self) -> bool:
         """Whether it has a projection."""
         return type(self).project is not Domain.project
+
+    @property
+    def keeps_entries(self) -> bool:
+        """Whether its projection keeps some entries, always as many, and makes the others 0."""
+        return False
 
     @property
     def has_atoms(self) -> bool:

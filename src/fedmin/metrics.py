@@ -11,6 +11,7 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from fedmin import checks
@@ -169,6 +170,46 @@ class Scores(Metric):
 
     def finish(self, problem, x, sums, reported):
         return sums
+
+
+class Support(Metric):
+    """Which entries of the model are not 0: how many, and how well they fit the true ones.
+
+    precision    of the model's entries, the share that are true
+    recall       of the true entries, the share that the model has
+    f1           2 precision recall / (precision + recall)
+
+    `truth` has the indices of the true entries in x; without it there is only the number.
+
+    >>> import fedmin, jax.numpy as jnp
+    >>> metric = fedmin.Support([0, 1, 2, 3])
+    >>> found = metric.finish(None, jnp.array([5.0, 1.0, 0.0, 0.0, 2.0, 0.0]), (), {})
+    >>> [round(float(a), 3) for a in found]
+    [3.0, 0.667, 0.5, 0.571]
+    """
+
+    truth: Any = eqx.field(default=None, converter=lambda a: None if a is None else np.asarray(a))
+    on: Literal["train", "test"] = eqx.field(default="train", static=True)
+
+    def __check_init__(self):
+        t = self.truth
+        if t is not None and (t.ndim != 1 or t.dtype.kind not in "iu" or not t.size):
+            raise ValueError(f"truth must have the indices of the true entries, got {t!r}")
+
+    def names(self, problem, rows):
+        return ("nonzeros", *(() if self.truth is None else ("precision", "recall", "f1")))
+
+    def measure(self, problem, x, rows):
+        return ()
+
+    def finish(self, problem, x, sums, reported):
+        kept = (x != 0).astype(x.dtype)
+        count = jnp.sum(kept)
+        if self.truth is None:
+            return (count,)
+        hits = jnp.sum(kept[jnp.asarray(self.truth)])
+        true = len(self.truth)
+        return count, hits / jnp.maximum(count, 1), hits / true, 2 * hits / (count + true)
 
 
 class Measure(Metric):

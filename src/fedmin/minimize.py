@@ -13,6 +13,7 @@ from fedmin.certificate import certificate_of
 from fedmin.channel import Channel
 from fedmin.channels import Plain
 from fedmin.domain import Free
+from fedmin.domains import Entries
 from fedmin.engines.checkpoint import Checkpoint
 from fedmin.engines.loopback import Loopback
 from fedmin.engines.progress import Show
@@ -21,9 +22,11 @@ from fedmin.engines.simulator import Simulator
 from fedmin.engines.sweep import Sweep, run_lanes
 from fedmin.federation import Federation
 from fedmin.method import Method
+from fedmin.methods import SparseNewton
 from fedmin.metrics import Metric, Objective, Optimality, Rule, Scores, WolfeGap
 from fedmin.participation import Everyone, Participation
 from fedmin.problem import Problem
+from fedmin.problems.over import Over, over
 from fedmin.result import Result
 from fedmin.split import Holders, OnColumns, SplitProblem
 
@@ -134,6 +137,38 @@ def sweep(
     engine = Simulator() if engine is None else engine
     checks.is_a("engine", engine, Simulator, "Simulator()")
     return run_lanes(engine, run, federation, over or {}, seeds=seeds, rounds=rounds, every=every)
+
+
+def refit(
+    problem: Problem,
+    federation: Federation,
+    x: Any,
+    *,
+    rounds: int = 30,
+    method: Method | None = None,
+    **options: Any,
+) -> Result:
+    """Minimize on the support of a model that was found, over the same federation.
+
+    Thresholding stops before the entries that it keeps are at their best; this goes on with those
+    entries alone, by `SparseNewton` unless another method is given. Options are `minimize`'s.
+
+    >>> import fedmin
+    >>> made = fedmin.data.sparse_regression(200, 30, support=3, clients=4)
+    >>> problem, federation = fedmin.LeastSquares(30), fedmin.data.partition(made)
+    >>> sparse = fedmin.over(problem, fedmin.L0Ball(3))
+    >>> found = fedmin.minimize(sparse, federation, fedmin.DistributedIHT(0.1), rounds=20)
+    >>> again = fedmin.refit(sparse, federation, found.solution, rounds=10)
+    >>> bool(abs(again.final("objective") - made.truth["optimum"]) < 1e-6)
+    True
+    """
+    support = np.flatnonzero(np.asarray(x))
+    if not len(support):
+        raise ValueError("the model has no non-zeros: there is no support to fit on")
+    inner = problem.inner if isinstance(problem, Over) else problem
+    on_support = over(inner, Entries(support))
+    method = SparseNewton() if method is None else method
+    return minimize(on_support, federation, method, rounds=rounds, **options)
 
 
 def assemble(

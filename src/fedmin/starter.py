@@ -56,7 +56,7 @@ def starter(name: str) -> str:
 
 def domain_of(name: str) -> str:
     """A set to begin with."""
-    sparse = name in ("fedht", "fediterht", "distributediht")
+    sparse = name in ("fedht", "fediterht", "distributediht", "scaffoldht", "sparsenewton")
     chosen = '"l0ball"\ntau = 100' if sparse else '"l2ball"\nradius = 10.0'
     return f"\n[domain]\nname = {chosen}\n"
 

@@ -5,9 +5,14 @@ from fedmin.domains.balls import Box, L1Ball, L2Ball, LinfBall, Simplex
 from fedmin.domains.groups import GroupL1Ball, KSparsePolytope
 from fedmin.domains.nuclear import NuclearBall
 from fedmin.domains.product import Product
+from fedmin.domains.rank import RankBall
+from fedmin.domains.sparse import Entries, L0Ball
 
 DOMAINS = {
     "free": Free,
+    "l0ball": L0Ball,
+    "entries": Entries,
+    "rankball": RankBall,
     "l1ball": L1Ball,
     "l2ball": L2Ball,
     "linfball": LinfBall,
@@ -22,12 +27,15 @@ DOMAINS = {
 __all__ = [
     "DOMAINS",
     "Box",
+    "Entries",
     "GroupL1Ball",
     "KSparsePolytope",
+    "L0Ball",
     "L1Ball",
     "L2Ball",
     "LinfBall",
     "NuclearBall",
     "Product",
+    "RankBall",
     "Simplex",
 ]

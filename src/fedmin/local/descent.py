@@ -44,12 +44,13 @@ def walk(
 ) -> Any:
     """state <- advance(state, batch), as many times as the method has local steps."""
     most, steps = steps_of(method, rows)
+    batches = method.batches.at(now.round)
     # all draws before the first step: the loop is then nothing but reading and multiplying
-    draw = partial(method.batches.draw, rows, now.key)
+    draw = partial(batches.draw, rows, now.key)
     drawn = jax.vmap(draw)(jnp.arange(most, dtype=jnp.int32))
 
     def go(k, state):
-        return advance(state, method.batches.read(rows, jax.tree.map(lambda a: a[k], drawn)))
+        return advance(state, batches.read(rows, jax.tree.map(lambda a: a[k], drawn)))
 
     return lax.fori_loop(0, most if method.epochs is None else steps, go, start)
 
@@ -61,13 +62,19 @@ def descend(
     x: Array,
     now: Now,
     also: Callable[[Array], Array] | None = None,
+    after: Callable[[Array], Array] | None = None,
 ) -> tuple[Array, Array]:
-    """y <- y - step * (gradient on a batch + also(y)), from y = x on; y and the steps taken."""
+    """y <- after(y - step * (gradient on a batch + also(y))), from y = x on; y and the steps taken.
+
+    Without `also` nothing is added, without `after` nothing is done after a step.
+    """
     step = schedule.at(method.step, now.round)
 
     def advance(y, batch):
         if also is None:
-            return problem.step(y, batch, step)
-        return y - step * (problem.grad(y, batch) + also(y))
+            y = problem.step(y, batch, step)
+        else:
+            y = y - step * (problem.grad(y, batch) + also(y))
+        return y if after is None else after(y)
 
     return walk(method, rows, x, now, advance), steps_of(method, rows)[1]

@@ -1,6 +1,7 @@
 """Methods, one a file, one line each here."""
 
 from fedmin.methods.centralfw import CentralFW
+from fedmin.methods.distributediht import DistributedIHT
 from fedmin.methods.done import DONE
 from fedmin.methods.fedac import FedAC
 from fedmin.methods.fedavg import FedAvg
@@ -10,6 +11,8 @@ from fedmin.methods.feddualavg import FedDualAvg
 from fedmin.methods.fedfw import FedFW
 from fedmin.methods.fedfwplus import FedFWPlus
 from fedmin.methods.fedfwsto import FedFWSto
+from fedmin.methods.fedht import FedHT
+from fedmin.methods.fediterht import FedIterHT
 from fedmin.methods.fedmid import FedMid
 from fedmin.methods.fednl import FedNL
 from fedmin.methods.fednlpp import FedNLPP
@@ -18,6 +21,8 @@ from fedmin.methods.fedprox import FedProx
 from fedmin.methods.fedsgd import FedSGD
 from fedmin.methods.fedsso import FedSSO
 from fedmin.methods.scaffold import Scaffold
+from fedmin.methods.scaffoldht import ScaffoldHT
+from fedmin.methods.sparsenewton import SparseNewton
 from fedmin.methods.splitsgd import SplitSGD
 from fedmin.methods.ssca import SSCA, Penalty, Tuned
 
@@ -27,6 +32,11 @@ METHODS = {
     "fedprox": FedProx,
     "scaffold": Scaffold,
     "fedopt": FedOpt,
+    "fedht": FedHT,
+    "fediterht": FedIterHT,
+    "distributediht": DistributedIHT,
+    "scaffoldht": ScaffoldHT,
+    "sparsenewton": SparseNewton,
     "ssca": SSCA,
     "fedsso": FedSSO,
     "splitsgd": SplitSGD,
@@ -51,6 +61,7 @@ __all__ = [
     "Adagrad",
     "Adam",
     "CentralFW",
+    "DistributedIHT",
     "FedAC",
     "FedAvg",
     "FedDANE",
@@ -59,6 +70,8 @@ __all__ = [
     "FedFW",
     "FedFWPlus",
     "FedFWSto",
+    "FedHT",
+    "FedIterHT",
     "FedMid",
     "FedNL",
     "FedNLPP",
@@ -68,6 +81,8 @@ __all__ = [
     "FedSSO",
     "Penalty",
     "Scaffold",
+    "ScaffoldHT",
+    "SparseNewton",
     "SplitSGD",
     "Tuned",
     "Yogi",

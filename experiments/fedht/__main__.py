@@ -1,0 +1,5 @@
+"""`python -m experiments.fedht`."""
+
+from experiments.fedht.run import main
+
+main()

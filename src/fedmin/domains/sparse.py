@@ -1,0 +1,231 @@
+"""Vectors with few non-zeros: the l0 ball, whose projection is hard thresholding.
+
+    H_tau(x)    the tau entries of largest magnitude, the rest 0; of equal ones the first by index
+    each="all"  tau entries of all that is in the budget;  "row": tau in every row (softmax: class)
+    groups      tau groups of entries, those of largest norm;  an entry's group is a number
+    free        parts that are left out of the budget by name: biases, masks
+
+The set is not convex. A point of it travels as its indices and values, always as many.
+"""
+
+import math
+from dataclasses import replace
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from fedmin import checks
+from fedmin.domain import Domain
+from fedmin.payload import Sparse
+
+BLOCK, PAYS = 32, 500  # measured: blocks of 32 entries, where there are 500 entries a wanted one
+
+
+def largest(magnitudes: Array, count: int) -> Array:
+    """i[count]: where the largest are, in any order; of equal ones the first by index.
+
+    In a long vector the wanted ones are looked for only in the `count` blocks with the largest
+    maxima. None can be elsewhere: each of those blocks has an entry that comes before it.
+
+    >>> import jax.numpy as jnp
+    >>> sorted(largest(jnp.array([1.0, 3.0, 2.0, 3.0, 2.0]), 3).tolist())
+    [1, 2, 3]
+    """
+    size = magnitudes.shape[0]
+    if size < PAYS * count:
+        return lax.top_k(magnitudes, count)[1]
+    blocks = -(-size // BLOCK)
+    padded = jnp.pad(magnitudes, (0, blocks * BLOCK - size), constant_values=-1)
+    padded = padded.reshape(blocks, BLOCK)
+    found = jnp.sort(lax.top_k(jnp.max(padded, axis=1), count)[1])  # sorted: ties go by index
+    at = lax.top_k(padded[found].ravel(), count)[1]
+    return found[at // BLOCK] * BLOCK + at % BLOCK
+
+
+def names(given: Any) -> tuple[str, ...]:
+    """One name, or several."""
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+class L0Ball(Domain):
+    """At most `tau` non-zeros: in all, in every row, or `tau` groups of entries.
+
+    >>> import jax.numpy as jnp, fedmin
+    >>> fedmin.L0Ball(2).project(jnp.array([1.0, -3.0, 2.0]))
+    Array([ 0., -3.,  2.], dtype=float32)
+    >>> per_class = fedmin.L0Ball(1, each="row", free=("bias",))
+    >>> problem = fedmin.over(fedmin.Softmax(2, 2, bias=True), per_class)
+    >>> problem.domain.project(jnp.array([1.0, 2.0, 4.0, 3.0, 5.0, 6.0]))
+    Array([0., 2., 4., 0., 5., 6.], dtype=float32)
+    """
+
+    tau: int = eqx.field(static=True)
+    each: Literal["all", "row"] = eqx.field(default="all", static=True)
+    free: tuple[str, ...] = eqx.field(default=(), static=True, converter=names)
+    groups: Any = None  # i[entries in the budget], 0 .. number of groups - 1
+    parts: tuple[tuple[str, tuple[int, ...]], ...] = eqx.field(default=(), static=True)
+    reach: tuple[int, int] | None = eqx.field(default=None, static=True)  # see `_reach`
+
+    bounded = False
+    convex = False
+
+    def __check_init__(self):
+        checks.at_least("tau", self.tau, 1)
+        checks.known("each", self.each, ("all", "row"))
+        if self.groups is not None and self.each == "row":
+            raise ValueError('give groups or each="row", not both')
+        if self.groups is not None and self.reach is None:
+            _reach(self.groups, self.tau)
+
+    def fitted(self, parts):
+        for name in self.free:
+            checks.known("part", name, parts)
+        budget = [shape for name, shape in parts.items() if name not in self.free]
+        entries = sum(map(math.prod, budget))
+        most, what, reach = entries, "entries that the budget is for", None
+        if self.groups is not None:
+            reach = _reach(self.groups, self.tau)
+            most, what = reach[0], "groups that there are"
+            if len(self.groups) != entries:
+                raise ValueError(
+                    f"groups must have a number for each of the {entries} entries in the budget, "
+                    f"got {len(self.groups)}"
+                )
+        elif self.each == "row":
+            most, what = min((_rows(shape)[1] for shape in budget), default=0), "entries of a row"
+        if self.tau > most:
+            raise ValueError(f"tau must be at most {most}, the {what}, got {self.tau}")
+        return replace(self, parts=tuple(parts.items()), reach=reach)
+
+    @property
+    def keeps_entries(self):
+        return self.groups is None  # groups may differ in size
+
+    def project(self, x):
+        return self.compact(x).dense()
+
+    def projected(self, x):
+        return self.compact(x)
+
+    def contains(self, x, tolerance=1e-6):
+        return jnp.all(jnp.abs(x - self.project(x)) <= tolerance)
+
+    def compact(self, x):
+        """The entries that the projection keeps; always as many, some may be 0."""
+        spans = self._spans(x.shape[0])
+        free = [a + jnp.arange(math.prod(s), dtype=jnp.int32) for a, s, out in spans if out]
+        if self.groups is not None:
+            marked, count = self._marked(x, spans)
+            i = largest(marked, count)
+            # fewer entries than that may be in the groups: what is marked -1 is not
+            values = jnp.where(marked[i] < 0, 0, x[i])
+        else:
+            i = jnp.concatenate(self._found(jnp.abs(x), spans))
+            values = x[i]
+        if free:
+            i, values = (
+                jnp.concatenate([i, *free]),
+                jnp.concatenate([values, *(x[f] for f in free)]),
+            )
+        return Sparse(i, values, x.shape[0])
+
+    def _found(self, magnitudes: Array, spans: list) -> list[Array]:
+        """Where the largest entries in the budget are."""
+        if self.each == "row":
+            return [self._by_row(magnitudes, a, shape) for a, shape, out in spans if not out]
+        for a, shape, out in spans:
+            if out:
+                magnitudes = magnitudes.at[a : a + math.prod(shape)].set(-1)
+        return [largest(magnitudes, self.tau)]
+
+    def _by_row(self, magnitudes: Array, start: int, shape: tuple[int, ...]) -> Array:
+        rows, width = _rows(shape)
+        part = lax.dynamic_slice(magnitudes, (start,), (rows * width,)).reshape(rows, width)
+        first = start + width * jnp.arange(rows, dtype=jnp.int32)
+        return (first[:, None] + jax.vmap(lambda row: largest(row, self.tau))(part)).ravel()
+
+    def _marked(self, x: Array, spans: list) -> tuple[Array, int]:
+        """Magnitudes in the tau groups of largest norm, -1 elsewhere; and how many there may be."""
+        number, count = self.reach or _reach(self.groups, self.tau)
+        cuts = [(a, a + math.prod(shape)) for a, shape, out in spans if not out]
+        groups, inside = jnp.asarray(self.groups), jnp.concatenate([x[a:b] for a, b in cuts])
+        sizes = jnp.zeros(number, x.dtype).at[groups].add(inside**2)
+        chosen = jnp.zeros(number, bool).at[largest(sizes, self.tau)].set(True)
+        marks, marked = jnp.where(chosen[groups], jnp.abs(inside), -1), jnp.full_like(x, -1)
+        done = 0
+        for a, b in cuts:
+            marked = marked.at[a:b].set(marks[done : done + b - a])
+            done += b - a
+        return marked, count
+
+    def _spans(self, size: int) -> list[tuple[int, tuple[int, ...], bool]]:
+        """Where each part begins, its shape, and whether it is left out of the budget."""
+        parts = self.parts or (("x", (size,)),)
+        sizes = [math.prod(shape) for _, shape in parts]
+        if sum(sizes) != size:
+            raise ValueError(f"{self} is for x of {sum(sizes)} entries, got {size}")
+        starts = np.cumsum([0, *sizes]).tolist()
+        return [
+            (a, shape, name in self.free)
+            for a, (name, shape) in zip(starts[:-1], parts, strict=True)
+        ]
+
+
+class Entries(Domain):
+    """Vectors that are 0 outside the entries with these indices: a support that was found.
+
+    >>> import jax.numpy as jnp, fedmin
+    >>> fedmin.Entries([0, 2]).project(jnp.array([1.0, 2.0, 3.0]))
+    Array([1., 0., 3.], dtype=float32)
+    """
+
+    indices: Any = eqx.field(converter=lambda a: np.unique(np.asarray(a)).astype(np.int32))
+
+    bounded = False
+    convex = True
+    keeps_entries = True
+
+    def __check_init__(self):
+        if not self.indices.size or self.indices[0] < 0:
+            raise ValueError(f"indices must name at least one entry, got {self.indices.tolist()}")
+
+    def fitted(self, parts):
+        size = sum(map(math.prod, parts.values()))
+        if self.indices[-1] >= size:
+            raise ValueError(f"x has {size} entries; there is none {self.indices[-1]}")
+        return self
+
+    def contains(self, x, tolerance=1e-6):
+        return jnp.all(jnp.abs(x - self.project(x)) <= tolerance)
+
+    def project(self, x):
+        return self.compact(x).dense()
+
+    def projected(self, x):
+        return self.compact(x)
+
+    def compact(self, x):
+        i = jnp.asarray(self.indices)
+        return Sparse(i, x[i], x.shape[0])
+
+
+def _rows(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Rows and their width; a vector is one row."""
+    return (1, shape[0]) if len(shape) == 1 else (shape[0], math.prod(shape[1:]))
+
+
+def _reach(groups: Any, tau: int) -> tuple[int, int]:
+    """How many groups there are, and how many entries any tau of them have at most."""
+    numbers = np.asarray(groups)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or not len(numbers):
+        raise TypeError(f"groups must be whole numbers, one an entry, got {groups!r}")
+    found, sizes = np.unique(numbers, return_counts=True)
+    if found[0] != 0 or found[-1] != len(found) - 1:
+        raise ValueError(f"groups must be numbered 0..{len(found) - 1} without gaps")
+    if tau > len(found):
+        raise ValueError(f"tau must be at most {len(found)}, the groups that there are, got {tau}")
+    return len(found), int(np.sort(sizes)[-tau:].sum())

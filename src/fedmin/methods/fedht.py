@@ -1,0 +1,110 @@
+"""Fed-HT: local steps, then the server projects the mean.   [tong2022federated] Algorithm 1
+
+    client i    y <- x;  K times  y <- y - gamma grad f_i(y)
+    server      x <- H(mean y)
+    bytes       down 2 tau, up d
+
+H is the projection onto the problem's domain: of an `L0Ball` it keeps the tau largest entries
+(H_tau of the paper), of a `RankBall` the r leading directions, which the paper's theory covers too;
+any other set with a projection will do. The model travels as the set's points do.
+
+The printed loop runs k = 1..K from x_{t,1} but sends x_{t,K}, one step short; here K steps are K.
+Theorem 1 has gamma = 1/(6 l) with l the clients' smoothness, and batches that grow (`Growing`).
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import Array
+
+from fedmin.domain import Free
+from fedmin.local import Batches, Blocks, check_local, descend
+from fedmin.method import Exchange, Method, starting_point
+from fedmin.payload import Payload, is_payload
+
+
+class Server(NamedTuple):
+    x: Array | Payload  # the model, as it travels
+    stable: Array  # i[], rounds since its support last changed
+
+
+def spread(x: Any) -> Array:
+    """The model as a vector."""
+    return x.dense() if is_payload(x) else x
+
+
+def check_projection(method: Method, problem: Any) -> None:
+    """Refuse a problem whose domain has no projection."""
+    domain = problem.domain
+    if isinstance(domain, Free) or not domain.can_project:
+        raise ValueError(
+            f"{type(method).__name__} needs a domain with a projection; "
+            f"{type(problem).__name__}(...) has {domain}. Give it one: "
+            f"fedmin.over(problem, fedmin.L0Ball(200))"
+        )
+
+
+class Thresholding(Method):
+    """What the methods that project at the server share; a subclass says what a client does."""
+
+    handles = frozenset({"rows", "domain"})
+    citation = "tong2022federated"
+
+    def check(self, problem):
+        check_projection(self, problem)
+
+    def init_server(self, problem, key: Array) -> Server:
+        x = problem.domain.projected(starting_point(problem, key))
+        return Server(x, jnp.zeros((), jnp.int32))
+
+    def exchanges(self, problem):
+        return (Exchange(self.broadcast, self.client, self.server),)
+
+    def broadcast(self, problem, server, now):
+        return {"model": server.x}
+
+    def client(self, problem, rows, state, down, now):
+        raise TypeError(f"{type(self).__name__} does not say what a client does")
+
+    def server(self, problem, server_rows, server, aggregate, now):
+        old, mean = spread(server.x), aggregate.mean
+        x = problem.domain.projected(mean["model"] if "model" in mean else old + mean["update"])
+        return Server(x, stable_for(server.stable, old, spread(x)))
+
+    def solution(self, server):
+        return spread(server.x)
+
+    def report(self, server):
+        return {"stable": server.stable}
+
+
+def stable_for(rounds: Array, old: Array, new: Array) -> Array:
+    """One round more since the support changed, or 0 if it just did."""
+    return jnp.where(jnp.all((old != 0) == (new != 0)), rounds + 1, 0).astype(jnp.int32)
+
+
+class FedHT(Thresholding):
+    """Federated hard thresholding: FedAvg whose server projects onto the problem's domain.
+
+    >>> import fedmin
+    >>> made = fedmin.data.sparse_regression(200, 30, support=3, noise=0.0, clients=4)
+    >>> problem = fedmin.over(fedmin.LeastSquares(30), fedmin.L0Ball(3))
+    >>> method = fedmin.FedHT(step=0.3, local_steps=3, batches=fedmin.Full())
+    >>> result = fedmin.minimize(problem, fedmin.data.partition(made), method, rounds=50)
+    >>> result.solution.nonzero()[0].tolist() == made.truth["support"].tolist()
+    True
+    """
+
+    step: float | eqx.Module = 0.1  # gamma
+    local_steps: int = eqx.field(default=1, static=True)  # K
+    epochs: int | None = eqx.field(default=None, static=True)  # K as passes over the rows
+    batches: Batches = Blocks(32)  # b
+
+    def __check_init__(self):
+        check_local(self)
+
+    def client(self, problem, rows, state, down, now):
+        x = spread(down["model"])
+        y, _ = descend(self, problem, rows, x, now)
+        return {"update": y - x}, state

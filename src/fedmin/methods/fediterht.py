@@ -1,0 +1,30 @@
+"""FedIter-HT: Fed-HT whose clients project after every step.   [tong2022federated] Algorithm 2
+
+    client i    y <- x;  K times  y <- H(y - gamma grad f_i(y))
+    server      x <- H(mean y)
+    bytes       down 2 tau, up 2 tau
+
+What a client sends lies in the domain too, and so travels as compactly as the model does. Theorem 2
+has gamma = 1/(6 l_s) with l_s the clients' smoothness on sparse vectors, and growing batches.
+"""
+
+from fedmin.local import descend
+from fedmin.methods.fedht import FedHT, spread
+
+
+class FedIterHT(FedHT):
+    """Federated iterative hard thresholding: sparse models both ways.
+
+    >>> import fedmin
+    >>> problem = fedmin.over(fedmin.LeastSquares(30), fedmin.L0Ball(3))
+    >>> made = fedmin.data.sparse_regression(200, 30, support=3, noise=0.0, clients=4)
+    >>> method = fedmin.FedIterHT(step=0.3, local_steps=3, batches=fedmin.Full())
+    >>> result = fedmin.minimize(problem, fedmin.data.partition(made), method, rounds=50)
+    >>> result.solution.nonzero()[0].tolist() == made.truth["support"].tolist()
+    True
+    """
+
+    def client(self, problem, rows, state, down, now):
+        domain = problem.domain
+        y, _ = descend(self, problem, rows, spread(down["model"]), now, after=domain.project)
+        return {"model": domain.compact(y)}, state

@@ -1,0 +1,290 @@
+"""Thresholding over clients: the paper's pseudo-code, its theorems, recovery, and bad input."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+
+import fedmin
+import known
+from agreement import ONE_BY_ONE, run
+from cases import keep
+from fedmin import DistributedIHT, FedHT, FedIterHT, Full, L0Ball, LeastSquares, over
+from fedmin.inner import compact, lbfgs
+
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
+ROUNDS = 5
+SPARSE = known.sparse_logistic()
+
+
+def fedht_in_numpy(world, step, K, tau, inside: bool) -> np.ndarray:
+    """[tong2022federated] Algorithm 1, and 2 if H_tau is `inside` the loop; K steps are meant."""
+    x = np.zeros(world.dim)
+    for _ in range(ROUNDS):
+        ends = []
+        for i in range(len(world.clients)):
+            y = x
+            for _ in range(K):
+                y = y - step * world.gradient(i, y)
+                y = keep(y, tau) if inside else y
+            ends.append(y)
+        x = keep(world.shares @ np.array(ends), tau)
+    return x
+
+
+@pytest.mark.parametrize("kind", [FedHT, FedIterHT])
+def test_the_papers_pseudo_code(kind):
+    world = SPARSE.with_weights([1.0, 4.0, 2.0, 0.5, 3.0])
+    expected = fedht_in_numpy(world, 0.8, 3, 2, kind is FedIterHT)
+    result = run(world, kind(0.8, local_steps=3, batches=Full()), rounds=ROUNDS)
+    np.testing.assert_allclose(result.solution, expected, rtol=1e-10)
+    other = fedht_in_numpy(world, 0.8, 3, 2, kind is not FedIterHT)
+    assert not np.allclose(expected, other)  # the two algorithms can be told apart here
+
+
+def test_what_travels():
+    """tau indices of 4 bytes and values of 8, both ways in FedIter-HT; d values up in Fed-HT."""
+    sparse, dense = 2 * (4 + 8), 3 * 8
+    options = {"local_steps": 2, "batches": Full()}
+    for method, up in ((FedHT(0.5, **options), dense), (FedIterHT(0.5, **options), sparse)):
+        kinds = run(SPARSE, method, rounds=1).ledger.by_kind()
+        assert kinds["down model"] == 5 * sparse
+        assert sum(v for k, v in kinds.items() if k in ("up model", "up update")) == 5 * up
+
+
+def made(noise=0.0, clients=4, seed=0, **changes):
+    size = {"rows": 120, "features": 24, "support": 3} | changes
+    return fedmin.data.sparse_regression(noise=noise, clients=clients, seed=seed, **size)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        FedHT(0.2, local_steps=2, batches=fedmin.Growing(10, 1.2, most=30)),
+        FedIterHT(0.2, local_steps=2, batches=Full()),
+        fedmin.SparseNewton(),
+    ],
+    ids=lambda m: type(m).__name__,
+)
+def test_the_true_support_is_found(method):
+    """Noiseless sparse regression; and a support that stays ends the run."""
+    truth = made()
+    problem = over(LeastSquares(24), L0Ball(3))
+    result = fedmin.minimize(
+        problem, fedmin.data.partition(truth), method, rounds=120, engine=ONE_BY_ONE,
+        record=[fedmin.Objective(), fedmin.Support(truth.truth["support"])],
+        stop=fedmin.Stop("stable", above=15), progress=False,
+    )  # fmt: skip
+    assert result.status == "stopped"
+    assert result.final("f1") == result.final("precision") == result.final("recall") == 1
+    assert result.final("nonzeros") == 3
+    assert result.final("stable") == 15
+    assert result.rounds < 60
+    np.testing.assert_allclose(result.solution, truth.truth["model"], atol=0.05)
+
+
+@pytest.mark.parametrize("kind", [FedHT, FedIterHT])
+def test_linear_at_no_worse_than_the_theorems_rate(kind):
+    """Theorems 1 and 2 with all they ask for: gamma = 1/(6 l), full batches, and a tau so large
+    against tau* that theta < 1; the distance to x*, squared, falls by theta a round at least.
+    """
+    rng = np.random.default_rng(0)
+    d, clients, K = 2600, 2, 3
+    best = np.zeros(d)
+    best[7] = 2.0
+    # orthogonal rows: each client's Hessian is the identity times 1 + a little, so kappa is near 1
+    scales = [np.sqrt(rng.uniform(1.0, 1.02, d)) for _ in range(clients)]
+    data = [(np.sqrt(d) * scipy.sparse.diags(s).tocsr(), np.sqrt(d) * s * best) for s in scales]
+    steep, rho = (f([f(s**2) for s in scales]) for f in (max, min))
+    kappa, tau = steep / rho, 2550
+    rows = scipy.sparse.vstack([z for z, _ in data]).tocsr()
+    parts = [range(i * d, (i + 1) * d) for i in range(clients)]
+    federation = fedmin.Federation.from_parts(rows, np.concatenate([y for _, y in data]), parts)
+    alpha = 2 * np.sqrt(1 / (tau - 1))
+    shrink = (1 - 1 / (12 * kappa)) ** K
+    theta = (1 + 2 * alpha) ** (1 if kind is FedHT else 2) * shrink
+    assert theta < 1
+    assert tau >= 16 * (12 * kappa - 1) ** 2 + 1  # what both theorems ask of tau, tau* = 1
+    method = kind(1 / (6 * steep), local_steps=K, batches=Full())
+    distance = fedmin.Measure("distance", lambda p, x: jnp.sum((x - jnp.asarray(best)) ** 2))
+    result = fedmin.minimize(
+        over(LeastSquares(d), L0Ball(tau)), federation, method, rounds=8, record=[distance],
+        engine=ONE_BY_ONE, progress=False,
+    )  # fmt: skip
+    errors = result.history["distance"]
+    assert (errors[1:] <= theta * errors[:-1]).all()
+    assert errors[-1] < 0.1 * errors[0]
+
+
+@pytest.mark.parametrize(
+    "method",
+    [FedIterHT(0.5, local_steps=2, batches=Full()), fedmin.SparseNewton(0.5)],
+    ids=lambda m: type(m).__name__,
+)
+def test_sparse_rows_are_dense_rows(method):
+    truth = made(noise=0.1, nonzeros=6)
+    x, y = truth.x, np.asarray(truth.y)
+    problem = over(LeastSquares(24, l2=0.01), L0Ball(3))
+    ends = []
+    for rows in (x, x.toarray()):
+        federation = fedmin.Federation.from_parts(rows, y, truth.parts)
+        result = fedmin.minimize(
+            problem, federation, method, rounds=6, engine=ONE_BY_ONE, progress=False
+        )
+        ends.append(result.solution)
+    assert isinstance(fedmin.matrix(x), fedmin.SparseRows)
+    np.testing.assert_allclose(*ends, rtol=1e-8, atol=1e-12)
+
+
+class Bilinear(fedmin.Problem):
+    """(<A_j, X> - y_j)^2/2 for a matrix X of 6 x 5: rows of data are the matrices A_j."""
+
+    def init(self, key):
+        return jnp.zeros(30)
+
+    @property
+    def parts(self):
+        return {"X": (6, 5)}
+
+    def losses(self, x, rows):
+        return 0.5 * (rows.x @ x - rows.y)[:, None] ** 2
+
+
+@pytest.mark.parametrize("kind", [FedHT, FedIterHT])
+def test_a_low_rank_matrix_is_recovered(kind):
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((6, 1)) @ rng.standard_normal((1, 5))
+    A = rng.standard_normal((160, 30))
+    parts = np.array_split(np.arange(160), 4)
+    federation = fedmin.Federation.from_parts(A, A @ X.ravel(), parts)
+    result = fedmin.minimize(
+        over(Bilinear(), fedmin.RankBall(1)), federation,
+        kind(0.2, local_steps=2, batches=Full()), rounds=120, every=120, engine=ONE_BY_ONE,
+        progress=False,
+    )  # fmt: skip
+    found = result.solution.reshape(6, 5)
+    np.testing.assert_allclose(found, X, atol=1e-6)
+    sent = result.ledger.by_kind()
+    assert sent["down model"] == 120 * 4 * (6 + 5) * 8  # two factors, not 30 numbers
+
+
+def test_curvature_is_bfgs():
+    """B by its compact form against the BFGS update of a matrix; B_TT solved against NumPy."""
+    rng = np.random.default_rng(0)
+    H = np.diag(np.geomspace(1, 1e3, 7))
+    pairs, B, sigma = lbfgs.empty(4, jnp.zeros(7)), 2.5 * np.eye(7), 2.5
+    kept = []
+    for _ in range(6):
+        s = rng.standard_normal(7)
+        pairs, kept = lbfgs.push(pairs, jnp.asarray(s), jnp.asarray(H @ s)), [*kept, s][-4:]
+        B = sigma * np.eye(7)
+        for s in kept:
+            y = H @ s
+            B = B + np.outer(y, y) / (y @ s) - np.outer(B @ s, B @ s) / (s @ B @ s)
+        ours = compact.curvature(pairs, jnp.asarray(sigma))
+        v, T = rng.standard_normal(7), np.array([5, 1, 2])
+        np.testing.assert_allclose(compact.times(ours, jnp.asarray(v)), B @ v, rtol=1e-8)
+        expected = np.linalg.solve(B[np.ix_(T, T)], v[:3])
+        found = compact.solve_on(ours, jnp.asarray(T), jnp.asarray(v[:3]))
+        np.testing.assert_allclose(found, expected, rtol=1e-8)
+
+
+def test_sparse_newton_needs_few_rounds_where_conditioning_is_bad():
+    """Curvatures from 1 to 1e4, the true entries among the flat ones: Distributed-IHT at its best
+    step is nowhere after 100 rounds; SparseNewton never makes its objective worse and is there.
+    """
+    truth = made(rows=400, features=24, support=3)
+    x = np.asarray(truth.x) * np.geomspace(1, 100, 24)
+    y = x[:, :3] @ np.array([5.0, -4.0, 6.0])
+    federation = fedmin.Federation.from_parts(x, y, truth.parts)
+    problem = over(LeastSquares(24), L0Ball(6))
+    options = {"engine": ONE_BY_ONE, "progress": False}
+    step = 1.9 / fedmin.constants(problem, federation).smoothness
+    plain = fedmin.minimize(problem, federation, DistributedIHT(step), rounds=100, **options)
+    ours = fedmin.minimize(problem, federation, fedmin.SparseNewton(), rounds=40, **options)
+    objective = ours.history["objective"]
+    assert (np.diff(objective) <= 1e-9 * objective[:-1]).all()
+    assert objective[20] <= plain.final("objective")
+    assert objective[-1] < 0.1 * plain.final("objective")
+
+
+def test_refit_is_least_squares_on_the_support():
+    truth = made(noise=0.5)
+    federation = fedmin.data.partition(truth)
+    problem = over(LeastSquares(24), L0Ball(3))
+    found = truth.truth["model"] * 0.7  # the right entries, too small
+    again = fedmin.refit(problem, federation, found, rounds=12, engine=ONE_BY_ONE, progress=False)
+    np.testing.assert_allclose(again.solution, truth.truth["solution"], atol=1e-6)
+
+
+def test_constants_are_the_largest_eigenvalues():
+    truth = fedmin.data.quadratics(clients=3, dim=5, condition=10.0).truth
+    world = fedmin.data.partition(fedmin.data.quadratics(clients=3, dim=5, condition=10.0))
+    found = fedmin.constants(LeastSquares(5), world, iterations=200)
+    assert found.smoothness == pytest.approx(truth["smoothness"], rel=1e-6)
+    np.testing.assert_allclose(found.client_smoothness, truth["client_smoothness"], rtol=1e-4)
+    few = fedmin.constants(LeastSquares(5), world, entries=1)
+    diagonal = np.mean(np.asarray(world.pool.x.values) ** 2, axis=0)
+    assert np.isclose(diagonal, few.smoothness).any()  # of vectors of one entry: a lower bound
+
+
+def test_growing_batches():
+    """Different rows, as many as asked for, all of weight 1; never more than the client has."""
+    federation = known.sparse().federation
+    rows = jax.tree.map(jnp.asarray, federation.pool)
+    shard = fedmin.Shard(rows, jnp.int32(3), jnp.int32(5), federation.capacity)
+    for round, size in ((0, 2), (3, 3), (6, 5), (500, 5)):
+        batches = fedmin.Growing(2.0, 1.2, most=6).at(jnp.int32(round))
+        batch = batches.read(shard, batches.draw(shard, jax.random.key(round), jnp.int32(0)))
+        there = np.asarray(batch.weight) > 0
+        assert there.sum() == size
+        assert len(np.unique(np.asarray(batch.y)[there])) == size
+
+
+class NoProjection(fedmin.Domain):
+    bounded = True
+    convex = True
+
+
+NUMBERS = fedmin.Federation.from_parts(np.ones((4, 3)), np.arange(4.0), [[0, 1], [2, 3]])
+SIGNS = fedmin.Federation.from_parts(np.ones((4, 3)), [-1, 1, 1, -1], [[0, 1], [2, 3]])
+GROUPED = over(LeastSquares(3), L0Ball(1, groups=[0, 0, 1]))
+BAD = [
+    (FedHT(), LeastSquares(3), NUMBERS, r"FedHT needs a domain with a projection; .* has Free\(\)"),
+    (fedmin.ScaffoldHT(), LeastSquares(3), NUMBERS, r"Give it one: fedmin.over\(problem, "),
+    (FedIterHT(), over(LeastSquares(3), NoProjection()), NUMBERS, "needs a domain with a projec"),
+    (fedmin.SparseNewton(), GROUPED, NUMBERS, "is for an L0Ball without groups"),
+    (fedmin.SparseNewton(), LeastSquares(3), NUMBERS, "is for an L0Ball"),
+    (FedHT(), over(fedmin.Logistic(3), L0Ball(1)), SIGNS, "labels 0..1; row 0 has label -1"),
+    (fedmin.FedAvg(), over(LeastSquares(3), L0Ball(1)), NUMBERS, "FedAvg does not handle a domain"),
+]
+
+
+@pytest.mark.parametrize(("method", "problem", "federation", "words"), BAD, ids=range(len(BAD)))
+def test_what_does_not_fit_is_refused(method, problem, federation, words):
+    with pytest.raises(ValueError, match=words):
+        fedmin.minimize(problem, federation, method, rounds=1)
+
+
+WRONG = [
+    (lambda: FedHT(local_steps=0), ValueError, "local_steps must be at least 1, got 0"),
+    (lambda: DistributedIHT(-1.0), ValueError, "step must be more than 0"),
+    (lambda: fedmin.SparseNewton(memory=0), ValueError, "memory must be at least 1"),
+    (lambda: fedmin.Growing(0.5, 1.1, most=3), ValueError, "first must be at least 1"),
+    (lambda: fedmin.Support([0.5]), ValueError, "truth must have the indices"),
+    (lambda: over(LeastSquares(3), L0Ball(4)), ValueError, "tau must be at most 3"),
+    (lambda: over(LeastSquares(3), fedmin.Entries([5])), ValueError, "there is none 5"),
+    (lambda: fedmin.refit(GROUPED, NUMBERS, np.zeros(3)), ValueError, "no non-zeros"),
+    (
+        lambda: run(SPARSE, FedHT(epochs=1, batches=fedmin.Growing(1, 1.1, most=3))),
+        TypeError,
+        "not with epochs",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "error", "words"), WRONG, ids=[words for *_, words in WRONG])
+def test_bad_numbers_are_refused(make, error, words):
+    with pytest.raises(error, match=words):
+        make()
