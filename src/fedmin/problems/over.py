@@ -1,5 +1,7 @@
 """Any problem over a set: the same losses, with x confined to a domain."""
 
+from jax import lax
+
 from fedmin import checks
 from fedmin.domain import Domain
 from fedmin.problem import Problem, Wrapped
@@ -32,7 +34,10 @@ class Over(Wrapped):
     def init(self, key):
         """The problem's own start, moved into the set if it is not in it."""
         x = self.inner.init(key)
-        return self.within.project(x) if self.within.can_project else x
+        if not self.within.can_project:
+            return x
+        # a start is often a constant: the compiler would project it, a minute for a million entries
+        return self.within.project(lax.optimization_barrier(x))
 
 
 def over(problem: Problem, domain: Domain) -> Over:
