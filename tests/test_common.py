@@ -29,6 +29,14 @@ ROADS = {
 }
 
 
+# compiling is most of the time, and most of what is tested here does not need optimized programs
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
+
+# of a method with several cases the first goes through everything; the engines' own questions
+# (lanes, devices, who is client 1) are not asked of the others again
+FIRST = list({type(case.method): case for case in reversed(CASES)}.values())[::-1]
+
+
 @pytest.fixture(scope="module", params=CASES, ids=str)
 def case(request) -> Case:
     return request.param
@@ -150,6 +158,7 @@ def test_reaches_the_minimizer(case):
     )
 
 
+@pytest.mark.parametrize("case", FIRST, ids=str)
 def test_sweep_is_single_runs(case):
     world = case.world()
     over = {case.sweeps: case.grid}
@@ -169,6 +178,7 @@ def test_same_seed_same_bits(case, road):
     assert_same(first, again, rtol=0)
 
 
+@pytest.mark.parametrize("case", FIRST, ids=str)
 def test_any_chunk_and_devices(case):
     first = simulated(case, ())
     for chunk, devices in case.layouts:
@@ -182,7 +192,7 @@ def twin_world(case: Case) -> known.World:
     return world.with_clients([*world.clients[:2], (z, y), *world.clients[3:]])
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.symmetric], ids=str)
+@pytest.mark.parametrize("case", [c for c in FIRST if c.symmetric], ids=str)
 def test_clients_permuted(case):
     world, order = twin_world(case), [3, 0, 4, 2, 1]
     plain = run(world, case.full)
@@ -193,7 +203,7 @@ def test_clients_permuted(case):
         np.testing.assert_allclose(a[jnp.array(order)], b, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.divisible], ids=str)
+@pytest.mark.parametrize("case", [c for c in FIRST if c.divisible], ids=str)
 def test_client_cut_in_halves(case):
     world = twin_world(case)
     z, y = world.clients[2]
