@@ -57,7 +57,7 @@ def made(costs, squares=None, status="done", **changes) -> Curve:
 
 def test_every_claim_runs_and_is_kept(tmp_path):
     said = []
-    found = run.check(list(claims.CHECKS), TINY, tmp_path, say=said.append)
+    found = run.PAPER.check(list(claims.CHECKS), TINY, tmp_path, say=said.append)
     assert [claim.id for claim in found] == list(claims.CHECKS)
     for claim, line in zip(found, said, strict=True):
         assert line.count(" | ") == 4
@@ -161,7 +161,7 @@ def test_frank_wolfe_claims_by_made_runs(tmp_path, monkeypatch):
 
     monkeypatch.setattr(fw_runs.World, "run", made_run)
     setting = FWSetting(tables=("mnist", "synthetic"))
-    found = fw_run.check(list(fw.CHECKS), setting, tmp_path, say=lambda line: None)
+    found = fw_run.PAPER.check(list(fw.CHECKS), setting, tmp_path, say=lambda line: None)
     verdicts = {claim.id: claim.verdict for claim in found}
     assert (
         verdicts["fw-participation"] == verdicts["fw-penalty"] == verdicts["fw-table3"] == "holds"

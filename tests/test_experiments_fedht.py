@@ -22,7 +22,7 @@ def curve(objective, status="done", method="fedht", sent=1.0) -> Curve:
 
 def test_a_claim_runs_and_is_kept(tmp_path):
     said = []
-    (claim,) = run.check(["ht-sim1"], TINY, tmp_path, say=said.append)
+    (claim,) = run.PAPER.check(["ht-sim1"], TINY, tmp_path, say=said.append)
     assert said[-1].count(" | ") == 4
     assert json.loads((tmp_path / "ht-sim1.json").read_text())["verdict"] == claim.verdict
     assert (tmp_path / "sim1-0.1.png").stat().st_size > 10_000

@@ -1,5 +1,5 @@
 """`python -m experiments.fedfw`."""
 
-from experiments.fedfw.run import main
+from experiments.fedfw.run import PAPER
 
-main()
+PAPER.main()

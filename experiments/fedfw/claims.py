@@ -10,7 +10,8 @@ import numpy as np
 
 from experiments.fedfw.runs import Spec, World
 from experiments.fedfw.setting import BALLS, SCALINGS, SPLITS, Setting
-from experiments.ssca.claims import Claim, judge
+from experiments.paper import Claim
+from experiments.ssca.claims import judge
 
 NEAR = 3.0  # percentage points: 'the paper's number'
 

@@ -1,9 +1,8 @@
 """One run of one method: what it is asked (`Spec`), what it gives (`Curve`), where it is kept."""
 
-import json
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import fedmin
+from experiments.paper import kept, recalled
 from experiments.ssca.runs import bar
 from fedmin import data
 
@@ -182,20 +182,11 @@ class World:
 
     def recall(self) -> None:
         """Take up the runs that the book has."""
-        if self.book is not None and self.book.exists():
-            for line in json.loads(self.book.read_text("utf-8")):
-                spec = line.pop("spec")
-                spec = Spec(**{**spec, "knobs": tuple(spec["knobs"])})
-                self.done[spec] = Curve(spec, **line)
+        self.done |= recalled(self.book, Spec, Curve)
 
     def save(self) -> None:
         """Write the book, a line a run."""
-        if self.book is not None:
-            lines = (
-                json.dumps(asdict(curve) | {"spec": curve.spec._asdict()})
-                for curve in self.done.values()
-            )
-            self.book.write_text("[\n" + ",\n".join(lines) + "\n]\n", "utf-8")
+        kept(self.book, self.done.values())
 
 
 def _short(values: Any) -> list[float]:

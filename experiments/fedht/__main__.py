@@ -1,5 +1,5 @@
 """`python -m experiments.fedht`."""
 
-from experiments.fedht.run import main
+from experiments.fedht.run import PAPER
 
-main()
+PAPER.main()

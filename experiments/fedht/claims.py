@@ -5,12 +5,13 @@ Verdicts are rules over measured numbers, written here before the numbers were t
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from experiments.fedht.runs import Book, Curve
 from experiments.fedht.setting import Setting
+from experiments.paper import Claim
 
 NAMES = {
     "distributediht": "Distributed-IHT",
@@ -21,20 +22,6 @@ NAMES = {
 }
 PAPERS = ("fedht", "fediterht")
 OTHERS = {"distributediht": 5.71, "fedht": 5.62, "fediterht": 10.09}  # another public attempt
-
-
-class Claim(NamedTuple):
-    """One line of the table, and the numbers behind it."""
-
-    id: str
-    paper: str
-    ours: str
-    verdict: str  # holds | partly | does not hold
-    reason: str
-    numbers: dict[str, Any]
-
-    def __str__(self) -> str:
-        return " | ".join((self.id, self.paper, self.ours, self.verdict, self.reason))
 
 
 # ---------------------------------------------------------------- tuned runs

@@ -3,11 +3,10 @@
 Steps are the paper's: its grid is run in one sweep for each method and K.
 """
 
-import json
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ import numpy as np
 
 import fedmin
 from experiments.fedht.worlds import World
+from experiments.paper import kept, recalled
 
 STEPS = (10.0, 1.0, 0.6, 0.3, 0.1, 0.06, 0.03, 0.01, 0.001)  # the paper's grid
 LOCAL = (3, 5, 8, 10)  # the paper's K
@@ -113,18 +113,11 @@ class Book:
 
     def recall(self) -> None:
         """Take up the runs that the book has."""
-        if self.path is not None and self.path.exists():
-            for line in json.loads(self.path.read_text("utf-8")):
-                spec = Spec(**line.pop("spec"))
-                self.done[spec] = Curve(spec, **line)
+        self.done |= recalled(self.path, Spec, Curve)
 
     def save(self) -> None:
         """Write the book, a line a run."""
-        if self.path is not None:
-            lines = (
-                json.dumps(asdict(one) | {"spec": one.spec._asdict()}) for one in self.done.values()
-            )
-            self.path.write_text("[\n" + ",\n".join(lines) + "\n]\n", "utf-8")
+        kept(self.path, self.done.values())
 
 
 def curve(spec: Spec, result: Any, scale: float) -> Curve:

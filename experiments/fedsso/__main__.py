@@ -1,5 +1,5 @@
 """`python -m experiments.fedsso`."""
 
-from experiments.fedsso.run import main
+from experiments.fedsso.run import PAPER
 
-main()
+PAPER.main()

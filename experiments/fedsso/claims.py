@@ -4,29 +4,16 @@ Verdicts are rules over measured numbers, written here before the numbers were t
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from experiments.fedsso import search
 from experiments.fedsso.runs import Book, Curve
 from experiments.fedsso.setting import Setting
+from experiments.paper import Claim
 
 NEVER = float("inf")
-
-
-class Claim(NamedTuple):
-    """One line of the table, and the numbers behind it."""
-
-    id: str
-    paper: str
-    ours: str
-    verdict: str  # holds | partly | does not hold | measured (where the paper claims nothing)
-    reason: str
-    numbers: dict[str, Any]
-
-    def __str__(self) -> str:
-        return " | ".join((self.id, self.paper, self.ours, self.verdict, self.reason))
 
 
 # ---------------------------------------------------------------- what is measured of runs

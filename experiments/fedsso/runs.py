@@ -4,10 +4,9 @@
 over the fields in `over`, each with the paper's grid of the setting.
 """
 
-import json
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ import numpy as np
 
 import fedmin
 from experiments.fedsso.worlds import WORLDS
+from experiments.paper import kept, recalled
 from fedmin import LBFGS, DenseInverse, FedAvg, FedOpt, FedSSO, Scaffold
 
 # an objective is a pass over all training rows, twice a round's own work: on MNIST, where claims
@@ -175,20 +175,11 @@ class Book:
 
     def recall(self) -> None:
         """Take up the runs that the book has."""
-        if self.path is not None and self.path.exists():
-            for line in json.loads(self.path.read_text("utf-8")):
-                spec = line.pop("spec")
-                spec = Spec(**{**spec, "steps": tuple(spec["steps"])})
-                self.done[spec] = Curve(spec, **line)
+        self.done |= recalled(self.path, Spec, Curve)
 
     def save(self) -> None:
         """Write the book, a line a run."""
-        if self.path is not None:
-            lines = (
-                json.dumps(asdict(curve) | {"spec": curve.spec._asdict()})
-                for curve in self.done.values()
-            )
-            self.path.write_text("[\n" + ",\n".join(lines) + "\n]\n", "utf-8")
+        kept(self.path, self.done.values())
 
 
 def _product(values: Iterable[Iterable[float]]) -> list[tuple[float, ...]]:

@@ -1,5 +1,5 @@
 """`python -m experiments.ssca`."""
 
-from experiments.ssca.run import main
+from experiments.ssca.run import PAPER
 
-main()
+PAPER.main()

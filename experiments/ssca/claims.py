@@ -5,29 +5,16 @@ Verdicts are rules over measured numbers, written here before the numbers were t
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from experiments.paper import Claim
 from experiments.ssca import search
 from experiments.ssca.runs import Curve, World
 from experiments.ssca.setting import Setting
 
 TOLERANCE = 1e-3  # fedmin's own for 'F <= U is met'
-
-
-class Claim(NamedTuple):
-    """One line of the table, and the numbers behind it."""
-
-    id: str
-    paper: str
-    ours: str
-    verdict: str  # holds | partly | does not hold
-    reason: str
-    numbers: dict[str, Any]
-
-    def __str__(self) -> str:
-        return " | ".join((self.id, self.paper, self.ours, self.verdict, self.reason))
 
 
 # ---------------------------------------------------------------- what is measured of runs

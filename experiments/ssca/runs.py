@@ -4,12 +4,11 @@
 client holds columns of all rows.
 """
 
-import json
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import fedmin
+from experiments.paper import kept, recalled
 from fedmin import SSCA, FedAvg, FedSGD, Power, WithoutReplacement
 
 ON_COLUMNS = ("alg3", "alg4")
@@ -106,20 +106,11 @@ class World:
 
     def recall(self) -> None:
         """Take up the runs that the book has."""
-        if self.book is not None and self.book.exists():
-            for line in json.loads(self.book.read_text("utf-8")):
-                spec = line.pop("spec")
-                spec = Spec(**{**spec, "schedule": tuple(spec["schedule"])})
-                self.done[spec] = Curve(spec, **line)
+        self.done |= recalled(self.book, Spec, Curve)
 
     def save(self) -> None:
         """Write the book, a line a run."""
-        if self.book is not None:
-            lines = (
-                json.dumps(asdict(curve) | {"spec": curve.spec._asdict()})
-                for curve in self.done.values()
-            )
-            self.book.write_text("[\n" + ",\n".join(lines) + "\n]\n", "utf-8")
+        kept(self.book, self.done.values())
 
 
 @contextmanager

@@ -45,12 +45,12 @@ def folder() -> Path:
 
 
 def papers() -> dict[str, Any]:
-    """The papers whose checks are there, each with its module `run`."""
+    """The papers whose checks are there."""
     place = folder()
     if str(place.parent) not in sys.path:
         sys.path.insert(0, str(place.parent))
     return {
-        name: importlib.import_module(f"experiments.{name}.run")
+        name: importlib.import_module(f"experiments.{name}.run").PAPER
         for name in PAPERS
         if (place / name / "run.py").exists()
     }
@@ -58,7 +58,7 @@ def papers() -> dict[str, Any]:
 
 def claims() -> dict[str, str]:
     """Every claim there is a check for, and its paper."""
-    return {claim: name for name, module in papers().items() for claim in module.CHECKS}
+    return {claim: name for name, paper in papers().items() for claim in paper.checks}
 
 
 def stored(claim: str, paper: str) -> Claim:
@@ -86,11 +86,11 @@ def reproduce(
     for name in names:
         checks.known("claim", name, known)
     found: list[Claim] = []
-    for paper, module in papers().items():
-        wanted = [name for name in names if known[name] == paper]
+    for title, paper in papers().items():
+        wanted = [name for name in names if known[name] == title]
         if wanted:
-            setting = module.QUICK if quick else module.Setting()
-            done = module.check(wanted, setting, out / paper, say=say)
+            setting = paper.quick if quick else paper.setting
+            done = paper.check(wanted, setting, out / title, say=say)
             found += [Claim(*(getattr(claim, key) for key in HEAD)) for claim in done]
     out.mkdir(parents=True, exist_ok=True)
     (out / "claims.html").write_text(page(found, quick), "utf-8")
