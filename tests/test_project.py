@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def keys() -> set[str]:
-    text = (ROOT / "docs/references.bib").read_text("utf-8")
+    text = (ROOT / "src/fedmin/references.bib").read_text("utf-8")
     also = [name for ids in re.findall(r"ids\s*=\s*\{(.+?)\}", text) for name in ids.split(",")]
     found = re.findall(r"^@\w+\{(\w+),", text, re.MULTILINE)
     assert len(found) == len(set(found)), "a key twice"
@@ -27,7 +27,7 @@ def keys() -> set[str]:
 def test_every_citation_has_a_reference():
     for path in [*(ROOT / "src").rglob("*.py"), *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         cited = set(re.findall(r"\[([a-z]+\d{4}[a-z]*)\]", path.read_text("utf-8")))
-        assert cited <= keys(), f"{path.name} cites {cited - keys()}, not in docs/references.bib"
+        assert cited <= keys(), f"{path.name} cites {cited - keys()}, not in references.bib"
 
 
 def test_methods_and_data_cite_known_papers():

@@ -172,3 +172,10 @@ def test_holders_without_labels(clients):
 def test_levels_say_never(found):
     words = tables.levels(found.results, "objective", [-1.0])
     assert words.count("never") == len(found.results)
+
+
+def test_a_page_says_what_to_cite(found):
+    made = page("A", found.results)
+    assert "@inproceedings{mcmahan2017fedavg," in made
+    assert "@inproceedings{karimireddy2020scaffold," in made
+    assert "ma2023fedsso" not in made

@@ -6,7 +6,8 @@ that axes can be switched, values read off and runs hidden. page.css and page.js
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -57,9 +58,21 @@ def page(
         if run.certificate is not None
     ]
     parts.append(("Parameters", tables.parameters(results) + _problem(results)))
+    cited = citations({run.method.citation for run in results.values()})
+    if cited:
+        parts.append(("To cite", f"<pre>{escape(cited)}</pre>"))
     parts.append(("Made with", tables.pairs(versions())))
     body = "".join(f"<section><h2>{escape(head)}</h2>{html}</section>" for head, html in parts)
     return frame(title, lead, body, chart_data(results, columns, against))
+
+
+def citations(keys: Iterable[str]) -> str:
+    """The BibTeX entries with these keys."""
+    text = files("fedmin").joinpath("references.bib").read_text("utf-8")
+    found = re.findall(r"^@\w+\{([^,]+),.*?^\}", text, re.MULTILINE | re.DOTALL)
+    entries = re.findall(r"^@\w+\{.*?^\}", text, re.MULTILINE | re.DOTALL)
+    wanted = set(keys)
+    return "\n\n".join(e for key, e in zip(found, entries, strict=True) if key in wanted)
 
 
 def chart_data(
