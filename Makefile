@@ -1,4 +1,4 @@
-# make demo | test | check | bench. Each makes .venv first, once; only python3 (3.11 or newer) and
+# make demo | test | check | bench | docs. Each makes .venv first, once; only python3 (3.11 or newer) and
 # make are needed. Pinned versions are in constraints.txt.
 PYTHON ?= python3
 VENV := .venv
@@ -6,12 +6,13 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 SOURCES := src tests benchmarks experiments examples
 
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test check format bench docs clean
 
 help:
 	@echo "make demo    FedAvg against SCAFFOLD on non-IID digits, ending with a picture"
 	@echo "make test    all tests"
 	@echo "make check   format, lint and types, then all tests"
+	@echo "make docs    the documentation, into site/"
 	@echo "make bench   speed and memory against hand-written JAX"
 
 $(BIN)/python:
@@ -43,8 +44,11 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix $(wildcard $(SOURCES))
 	$(BIN)/ruff format $(wildcard $(SOURCES))
 
+docs: $(VENV)/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --site-dir site
+
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks $(ARGS)
 
 clean:
-	rm -rf $(VENV) fedmin-demo .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) fedmin-demo site .pytest_cache .ruff_cache .mypy_cache .hypothesis

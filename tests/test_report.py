@@ -175,7 +175,7 @@ def test_levels_say_never(found):
 
 
 def test_a_page_says_what_to_cite(found):
-    made = page("A", found.results)
+    made = reports.page("A", found.results)
     assert "@inproceedings{mcmahan2017fedavg," in made
     assert "@inproceedings{karimireddy2020scaffold," in made
     assert "ma2023fedsso" not in made
