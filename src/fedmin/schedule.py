@@ -87,7 +87,7 @@ class StochasticSteps(eqx.Module):
     Theorem 3 of [dadras2024federated].
 
     >>> import fedmin
-    >>> float(fedmin.StochasticSteps().rho(1))
+    >>> round(float(fedmin.StochasticSteps().rho(1)), 6)
     1.0
     """
 

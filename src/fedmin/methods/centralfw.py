@@ -22,7 +22,7 @@ class CentralFW(Method):
 
     >>> import fedmin
     >>> fedmin.CentralFW().steps
-    ConvexSteps(p=1.0)
+    ConvexSteps()
     """
 
     steps: eqx.Module = ConvexSteps()  # eta_t
