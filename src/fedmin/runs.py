@@ -4,6 +4,7 @@
     environment.json   versions and devices
     checkpoint-*.bin   the newest two, while it runs and after
     history.csv, ledger.csv, model.npy, result.json, certificate.json      see Result.save
+    history.parquet    where pandas and pyarrow are installed
     report.html        one page that opens offline
 
 A folder's name ends with a hash of what is run: the same run is found again, not computed twice.
@@ -13,6 +14,7 @@ import json
 import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,12 +86,19 @@ def run_one(job: Job, folder: Path, *, force: bool = False, progress: Show = Non
         checkpoint=checkpoint, **options,
     )  # fmt: skip
     result.save(folder)
+    _parquet(result, folder)
     for log in logs:
         log.take(dict(result.history))
         log.close()
     title = f"{job.label} on {job.words['data']['name']}"
     write_text(folder / "report.html", page(title, {job.label: result}, federation=federation))
     return Ran(job, folder, result, False)
+
+
+def _parquet(result: Result, folder: Path) -> None:
+    """The history once more, for those who have pandas and pyarrow."""
+    if all(find_spec(name) is not None for name in ("pandas", "pyarrow")):
+        result.to_pandas().to_parquet(folder / "history.parquet")
 
 
 def _without_name(words: dict[str, Any]) -> dict[str, Any]:
