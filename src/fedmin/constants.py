@@ -102,7 +102,7 @@ def _largest(problem, x, rows: Shard, kept: int, iterations: int) -> Array:
         return v / jnp.maximum(jnp.linalg.norm(v), jnp.finfo(v.dtype).tiny)
 
     def times(v):
-        return jax.jvp(lambda u: problem.grad(u, rows), (x,), (v,))[1]
+        return problem.hvp(x, v, rows)
 
     start = jax.random.normal(jax.random.key(0), x.shape, x.dtype)
     v = lax.fori_loop(0, iterations, lambda _, v: cut(times(v)), cut(start))

@@ -12,6 +12,8 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedmin.engines.progress import News
 
 
@@ -43,11 +45,10 @@ class Log(ABC):
 
     def take(self, table: dict[str, Any]) -> None:
         """Write the rows of a history that are new."""
-        for i, round in enumerate(table["round"]):
-            if round > self.seen:
-                self.seen = int(round)
-                values = {k: float(v[i]) for k, v in table.items() if k != "round"}
-                self.write(self.seen, values)
+        rounds = table["round"]
+        for i in range(int(np.searchsorted(rounds, self.seen, side="right")), len(rounds)):
+            self.seen = int(rounds[i])
+            self.write(self.seen, {k: float(v[i]) for k, v in table.items() if k != "round"})
 
 
 class TensorBoard(Log):
