@@ -64,7 +64,23 @@ class Objective(Metric):
         return (sums + problem.regularizer(x),)
 
 
-class GradientNorm(Metric):
+class OfGradient(Metric):
+    """A number that follows from grad F(x); what such metrics share."""
+
+    on: Literal["train", "test"] = eqx.field(default="train", static=True)
+
+    @abstractmethod
+    def number(self, problem: Problem, x: Array, g: Array) -> Array:
+        """What is recorded, given g = grad F(x)."""
+
+    def measure(self, problem, x, rows):
+        return jax.grad(lambda u: problem.totals(u, rows)[0])(x)
+
+    def finish(self, problem, x, sums, reported):
+        return (self.number(problem, x, sums + jax.grad(problem.regularizer)(x)),)
+
+
+class GradientNorm(OfGradient):
     """|grad F(x)| on the clients' rows.
 
     >>> import fedmin
@@ -72,16 +88,11 @@ class GradientNorm(Metric):
     GradientNorm()
     """
 
-    on: Literal["train", "test"] = eqx.field(default="train", static=True)
-
     def names(self, problem, rows):
         return ("gradient_norm",)
 
-    def measure(self, problem, x, rows):
-        return jax.grad(lambda u: problem.totals(u, rows)[0])(x)
-
-    def finish(self, problem, x, sums, reported):
-        return (jnp.linalg.norm(sums + jax.grad(problem.regularizer)(x)),)
+    def number(self, problem, x, g):
+        return jnp.linalg.norm(g)
 
 
 class Optimality(Metric):
@@ -125,7 +136,7 @@ class Optimality(Metric):
         return (*limits, worst, jnp.linalg.norm(slope), jnp.max(jnp.abs(nu * limits)))
 
 
-class WolfeGap(Metric):
+class WolfeGap(OfGradient):
     """The most that <grad F(x), x - u> can be over u in the problem's set, on the clients' rows.
 
     Of the true F at the server's x, whatever the method minimizes. It is 0 at a stationary point
@@ -136,16 +147,11 @@ class WolfeGap(Metric):
     ('gap',)
     """
 
-    on: Literal["train", "test"] = eqx.field(default="train", static=True)
-
     def names(self, problem, rows):
         return ("gap",)
 
-    def measure(self, problem, x, rows):
-        return jax.grad(lambda u: problem.totals(u, rows)[0])(x)
-
-    def finish(self, problem, x, sums, reported):
-        return (problem.domain.gap(x, sums + jax.grad(problem.regularizer)(x)),)
+    def number(self, problem, x, g):
+        return problem.domain.gap(x, g)
 
 
 class Scores(Metric):
