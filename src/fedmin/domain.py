@@ -79,6 +79,22 @@ class Domain(eqx.Module):
         return type(self).lmo is not Domain.lmo
 
 
+class Truncation(Domain):
+    """A set onto which one projects by leaving out: what is left is the compact form itself."""
+
+    bounded = False
+    convex = False
+
+    def project(self, x):
+        return self.projected(x).dense()  # type: ignore[union-attr]
+
+    def projected(self, x):
+        return self.compact(x)
+
+    def contains(self, x, tolerance=1e-6):
+        return jnp.all(jnp.abs(x - self.project(x)) <= tolerance)
+
+
 class Free(Domain):
     """All of space: no restriction.
 

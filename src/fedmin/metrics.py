@@ -65,13 +65,10 @@ class Objective(Metric):
 
 
 class OfGradient(Metric):
-    """A number that follows from grad F(x); what such metrics share."""
+    """What follows from g = grad F(x): a subclass has its name and number(problem, x, g)."""
 
     on: Literal["train", "test"] = eqx.field(default="train", static=True)
-
-    @abstractmethod
-    def number(self, problem: Problem, x: Array, g: Array) -> Array:
-        """What is recorded, given g = grad F(x)."""
+    number: eqx.AbstractClassVar[Any]
 
     def measure(self, problem, x, rows):
         return jax.grad(lambda u: problem.totals(u, rows)[0])(x)
@@ -312,9 +309,7 @@ class KKT(Rule):
 
 
 class Gap(Rule):
-    """Stop as soon as the gap is at most `tol`: for a convex F, x is then within tol of the best.
-
-    It is recorded by `WolfeGap`, which is on by default where the problem's set has atoms.
+    """Stop as soon as the gap (of `WolfeGap`) is at most `tol`: a convex F is then that close.
 
     >>> import fedmin
     >>> fedmin.Gap(1e-3)

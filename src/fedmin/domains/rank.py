@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fedmin import checks
-from fedmin.domain import Domain
+from fedmin.domain import Truncation
 from fedmin.domains.sparse import names
 from fedmin.payload import Joined, LowRank
 
@@ -52,7 +52,7 @@ def truncated(matrix: Array, rank: int, iterations: int) -> tuple[Array, Array]:
     return q @ lead, rest.T @ lead
 
 
-class RankBall(Domain):
+class RankBall(Truncation):
     """Matrices of rank at most `rank`.
 
     >>> import jax.numpy as jnp, fedmin
@@ -65,9 +65,6 @@ class RankBall(Domain):
     free: tuple[str, ...] = eqx.field(default=(), static=True, converter=names)
     iterations: int = eqx.field(default=8, static=True)  # q
     parts: tuple[tuple[str, tuple[int, ...]], ...] = eqx.field(default=(), static=True)
-
-    bounded = False
-    convex = False
 
     def __check_init__(self):
         checks.at_least("rank", self.rank, 1)
@@ -84,15 +81,6 @@ class RankBall(Domain):
                 f"rank must be at most {min(sides)}, a matrix's shorter side, got {self.rank}"
             )
         return replace(self, parts=tuple(parts.items()))
-
-    def project(self, x):
-        return self.compact(x).dense()
-
-    def projected(self, x):
-        return self.compact(x)
-
-    def contains(self, x, tolerance=1e-6):
-        return jnp.all(jnp.abs(x - self.project(x)) <= tolerance)
 
     def compact(self, x):
         if not self.parts:

@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array, lax
 
 from fedmin import checks
-from fedmin.domain import Domain
+from fedmin.domain import Domain, Truncation
 from fedmin.payload import Sparse
 
 BLOCK, PAYS = 32, 500  # measured: blocks of 32 entries, where there are 500 entries a wanted one
@@ -51,7 +51,7 @@ def names(given: Any) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
 
-class L0Ball(Domain):
+class L0Ball(Truncation):
     """At most `tau` non-zeros: in all, in every row, or `tau` groups of entries.
 
     >>> import jax.numpy as jnp, fedmin
@@ -69,9 +69,6 @@ class L0Ball(Domain):
     groups: Any = None  # i[entries in the budget], 0 .. number of groups - 1
     parts: tuple[tuple[str, tuple[int, ...]], ...] = eqx.field(default=(), static=True)
     reach: tuple[int, int] | None = eqx.field(default=None, static=True)  # see `_reach`
-
-    bounded = False
-    convex = False
 
     def __check_init__(self):
         checks.at_least("tau", self.tau, 1)
@@ -104,15 +101,6 @@ class L0Ball(Domain):
     @property
     def keeps_entries(self):
         return self.groups is None  # groups may differ in size
-
-    def project(self, x):
-        return self.compact(x).dense()
-
-    def projected(self, x):
-        return self.compact(x)
-
-    def contains(self, x, tolerance=1e-6):
-        return jnp.all(jnp.abs(x - self.project(x)) <= tolerance)
 
     def compact(self, x):
         """The entries that the projection keeps; always as many, some may be 0."""
