@@ -37,8 +37,9 @@ def test_verdicts_and_words():
 def test_the_book_keeps_runs_and_every_rival_can_be_made(tmp_path):
     book = Book(tmp_path / "runs.json", say=lambda words: None)
     for method in RIVALS:
-        curve = made([0.1, 0.9], method)
-        assert book.method(curve.spec).step == 0.1
+        over = RIVALS[method].over
+        curve = made([0.1, 0.9], method, steps=(0.1,) * len(over))
+        assert [getattr(book.method(curve.spec), name) for name in over] == [0.1] * len(over)
         book.done[curve.spec] = curve
     book.save()
     again = Book(book.path)

@@ -150,25 +150,25 @@ class World:
     records: int = 10  # how often a run is measured
     done: dict[Spec, Curve] = field(default_factory=dict)
 
-    def curves(self, specs: Iterable[Spec], title: str) -> list[Curve]:
+    def curves(self, specs: Iterable[Spec], title: str, records: int | None = None) -> list[Curve]:
         """One a spec; what is not there yet is run, under a progress bar."""
         specs = list(specs)
         with bar(title, len(specs)) as tick:
             for spec in specs:
                 if spec not in self.done:
-                    self.done[spec] = self.run(spec)
+                    self.done[spec] = self.run(spec, records or self.records)
                     self.save()
                 tick()
         return [self.done[spec] for spec in specs]
 
-    def run(self, spec: Spec) -> Curve:
-        """Run one."""
+    def run(self, spec: Spec, records: int) -> Curve:
+        """Run one, measured so many times."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # diverged: the status says so
             result = fedmin.minimize(
                 problem(spec), federation(*spec[:3], spec.clients, spec.most),
                 METHODS[spec.method](spec), rounds=spec.rounds, seed=spec.seed,
-                every=max(1, spec.rounds // self.records), record=RECORD, progress=False,
+                every=max(1, spec.rounds // records), record=RECORD, progress=False,
                 participation=fedmin.Bernoulli(spec.p) if spec.p < 1 else fedmin.Everyone(),
                 certificate=False,
             )  # fmt: skip

@@ -28,6 +28,7 @@ class Setting:
     locals: tuple[int, ...] = (1,)  # local steps of FedDR: the paper's one a round
     lengths: tuple[float, ...] = (1.0, 3.0)  # of FedDR's local steps, times L + 1/eta
     network_rows: int = 1500  # of MNIST, for the CNN
+    network_search: int = 500
     stochastic_rounds: int = 300
     stochastic_clients: int = 100
     batch: int = 64
@@ -42,13 +43,15 @@ class Setting:
 
     def tuned(self, world: World, spec: Spec, method: str, seeds=(0,)) -> list[Curve]:
         """The cell's runs with the best knobs of the grid, by the objective on fewer rows."""
-        rows = min(self.search_rows, spec.most) if spec.most else self.search_rows
+        fewer = self.network_search if spec.model == "cnn" else self.search_rows
+        rows = min(fewer, spec.most) if spec.most else fewer
         base = spec._replace(method=method)
         if spec.table == "synthetic":
             rows = spec.most
         tried = [base._replace(knobs=knobs, most=rows) for knobs in self.grid(method)]
         name = " ".join((*spec[:5], method))
-        best = min(world.curves(tried, f"{name}: grid"), key=lambda curve: curve.cost).spec
+        grid = world.curves(tried, f"{name}: grid", records=1)
+        best = min(grid, key=lambda curve: curve.cost).spec
         chosen = [best._replace(most=spec.most, seed=seed) for seed in seeds]
         return world.curves(chosen, f"{name}: {best.knobs}")
 
@@ -64,6 +67,7 @@ QUICK = Setting(
     locals=(1,),
     lengths=(1.0,),
     network_rows=40,
+    network_search=40,
     stochastic_rounds=6,
     stochastic_clients=5,
     batch=8,

@@ -56,7 +56,7 @@ def table(book: Book, setting: Setting, world: str) -> dict[str, dict[str, Any]]
     """A row a searched method."""
     return {
         method: row(search.tuned(book, setting, world, method), setting.levels)
-        for method in setting.methods
+        for method in setting.rivals(world)
     }
 
 
@@ -159,7 +159,7 @@ def reached_or_never(one: dict[str, Any], level: float) -> float:
 
 def fastest(book: Book, setting: Setting, world: str) -> tuple[dict, dict[str, dict], str, bool]:
     """By the objective: rounds of every method to the lowest that FedAvg gets, and the ends."""
-    found = {name: search.tuned(book, setting, world, name) for name in setting.methods}
+    found = {name: search.tuned(book, setting, world, name) for name in setting.rivals(world)}
     level = float(np.median([curve.end for curve in found["fedavg"]]))
     needs = {
         name: float(np.median([_below(curve, level) for curve in curves]))

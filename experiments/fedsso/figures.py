@@ -16,7 +16,7 @@ def draw(claim: Claim, book: Book, setting: Setting, out: Path) -> None:
     worlds = {"sso-rounds": setting.convex, "sso-cnn": setting.network}
     if claim.id in worlds:
         world = worlds[claim.id]
-        lines = {name: search.tuned(book, setting, world, name) for name in setting.methods}
+        lines = {name: search.tuned(book, setting, world, name) for name in setting.rivals(world)}
         accuracy(lines, out / f"{claim.id}.png", f"{world}: tuned over one grid")
 
 

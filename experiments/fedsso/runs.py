@@ -16,7 +16,7 @@ import numpy as np
 import fedmin
 from experiments.fedsso.worlds import WORLDS
 from experiments.paper import kept, recalled
-from fedmin import LBFGS, DenseInverse, FedAvg, FedOpt, FedSSO, Scaffold
+from fedmin import LBFGS, DenseInverse, FedAC, FedAvg, FedDANE, FedNL, FedOpt, FedSSO, Scaffold
 
 # an objective is a pass over all training rows, twice a round's own work: on MNIST, where claims
 # are about accuracies, it is measured in the grid only
@@ -45,6 +45,10 @@ RIVALS: dict[str, Rival] = {
     "scaffold": Rival(Scaffold),
     "fedopt": Rival(lambda **given: FedOpt(**given, second=fedmin.Adagrad())),
     "fedsso": Rival(sso()),
+    "fedac": Rival(FedAC, ("step", "mu")),
+    "feddane": Rival(FedDANE, ("step", "mu")),
+    # whole gradients and Hessians, no local steps
+    "fednl": Rival(lambda local_steps, batches, **given: FedNL(**given), ("alpha",)),
     # not searched: with the steps that were found for fedsso, or with the paper's
     "fedsso-dense": Rival(sso(curvature=DenseInverse())),
     "fedsso-printed": Rival(sso(**PRINTED)),
@@ -52,7 +56,8 @@ RIVALS: dict[str, Rival] = {
     "fedsso-skip": Rival(sso(bad_pairs="skip")),
     "fedsso-average": Rival(sso(bad_pairs="skip", average=5)),
 }
-SEARCHED = ("fedsso", "fedavg", "scaffold", "fedopt")  # + "fedac", "feddane", "fednl" when there
+FIRST_ORDER = ("fedavg", "scaffold", "fedopt")
+SEARCHED = ("fedsso", *FIRST_ORDER, "fedac", "feddane")
 
 WHO = {
     "everyone": fedmin.Everyone(),

@@ -14,6 +14,8 @@ def grid(book: Book, setting: Setting, world: str, method: str) -> list[Curve]:
     values = {
         "step": setting.network_steps if network else setting.steps,
         "server_step": setting.network_server_steps if network else setting.server_steps,
+        "mu": setting.strong,
+        "alpha": setting.learning,
     }
     return book.grid(first, values)
 
@@ -24,9 +26,12 @@ def finalists(book: Book, setting: Setting, world: str, method: str) -> list[Cur
     The best has the highest mean accuracy over its rounds: early and high.
     """
     short = sorted(grid(book, setting, world, method), key=lambda curve: curve.end)
-    rounds = setting.network_rounds if world == setting.network else setting.rounds
-    changes = {"rounds": rounds, "every": 1, "seed": SEARCH_SEED}
-    best = [one.spec._replace(**changes) for one in short[: setting.finalists]]
+    rounds, every, most = setting.rounds, 1, setting.finalists
+    if world == setting.network:
+        rounds, every = setting.network_rounds, setting.network_every
+        most = setting.network_finalists
+    changes = {"rounds": rounds, "every": every, "seed": SEARCH_SEED}
+    best = [one.spec._replace(**changes) for one in short[:most]]
     return sorted(book.curves(best), key=area, reverse=True)
 
 

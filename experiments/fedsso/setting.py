@@ -1,9 +1,9 @@
 """How large the checks are: the paper's setting, and a small one that shows that all runs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from experiments.fedsso.runs import SEARCHED, Book, Spec
+from experiments.fedsso.runs import FIRST_ORDER, SEARCHED, Book, Spec
 
 SEARCH_SEED = 1000  # steps are chosen with a seed that no result has
 
@@ -24,15 +24,29 @@ class Setting:
         1e-4, 3e-4, 7e-4, 1e-3, 3e-3, 7e-3, 0.01, 0.03, 0.07, 0.1, 0.3, 0.7,
     )  # fmt: skip
     server_steps: tuple[float, ...] = (0.01, 0.03, 0.07, 0.1, 0.3, 0.7, 1.0)  # eta
+    strong: tuple[float, ...] = (1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 1.0)  # mu of FedAC, FedDANE
+    learning: tuple[float, ...] = (0.5, 1.0)  # alpha of FedNL
     search_rounds: int = 40
     finalists: int = 3
-    network_rounds: int = 200
+    network_rounds: int = 100
+    network_every: int = 2  # measuring takes as long as a round
     network_seeds: tuple[int, ...] = (0,)
-    network_search: int = 15
-    network_steps: tuple[float, ...] = (0.003, 0.01, 0.03, 0.07, 0.1, 0.3)
-    network_server_steps: tuple[float, ...] = (0.1, 0.3, 1.0)
+    network_finalists: int = 2
+    network_search: int = 10
+    network_steps: tuple[float, ...] = (0.01, 0.03, 0.07, 0.1, 0.3)
+    network_server_steps: tuple[float, ...] = (0.1, 1.0)
     local: tuple[int, ...] = (1, 2, 5, 10, 20, 50)  # tau of sso-local-steps
     methods: tuple[str, ...] = SEARCHED
+    apart: dict[str, tuple[str, ...]] = field(  # worlds with other methods
+        default_factory=lambda: {
+            "mnist-cnn": ("fedsso", *FIRST_ORDER),  # a second a round
+            "ijcnn1": (*SEARCHED, "fednl"),  # d = 22: a matrix at every client is small
+        }
+    )
+
+    def rivals(self, world: str) -> tuple[str, ...]:
+        """The methods that are compared in a world."""
+        return self.apart.get(world, self.methods)
 
     def book(self, path: Path | None = None) -> Book:
         """Where the runs are kept."""
@@ -57,9 +71,11 @@ QUICK = Setting(
     search_rounds=4,
     finalists=1,
     network_rounds=12,
+    network_every=1,
     network_search=4,
     network_steps=(0.01, 0.1),
     network_server_steps=(1.0,),
     local=(1, 5),
-    methods=("fedsso", "fedavg"),
+    strong=(0.1,),
+    methods=("fedsso", "fedavg", "fedac", "feddane"),
 )
