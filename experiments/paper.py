@@ -3,10 +3,16 @@
 import argparse
 import dataclasses
 import json
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import jax
+
+import fedmin.reports
 
 
 class Claim(NamedTuple):
@@ -15,12 +21,35 @@ class Claim(NamedTuple):
     id: str
     paper: str
     ours: str
-    verdict: str  # holds | partly | does not hold | measured (where the paper claims nothing)
+    tolerance: str  # what has to be so that it holds
+    verdict: str  # of `judge`, or "measured" where the paper claims nothing
     reason: str
     numbers: dict[str, Any]
 
     def __str__(self) -> str:
-        return " | ".join((self.id, self.paper, self.ours, self.verdict, self.reason))
+        return " | ".join(self[:6])
+
+
+def judge(parts: list[bool]) -> str:
+    """All parts, some, or none."""
+    return "holds" if all(parts) else "holds in part" if any(parts) else "does not hold"
+
+
+@contextmanager
+def compiled_quickly(when: bool) -> Iterator[None]:
+    """Without most of the compiler's optimizations: of a tiny run compiling is nearly all."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", when or before)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", before)
+
+
+def measured(command: str) -> dict[str, Any]:
+    """When, by what and with what versions a result was made."""
+    made = {"date": time.strftime("%Y-%m-%d"), "command": command}
+    return made | {"versions": fedmin.reports.versions()}
 
 
 def recalled(path: Path | None, spec: Callable, curve: Callable) -> dict[Any, Any]:
@@ -67,8 +96,11 @@ class Paper:
             book.recall()
         found = []
         for name in names:
-            claim = self.checks[name](book, setting)
-            said = {**claim._asdict(), "setting": asdict(setting)}
+            with compiled_quickly(setting is self.quick):
+                claim = self.checks[name](book, setting)
+            command = f"python -m experiments.{self.name} --only {name}"
+            made = measured(command + (" --quick" if setting is self.quick else ""))
+            said = {**claim._asdict(), "setting": asdict(setting), "measured": made}
             (out / f"{name}.json").write_text(json.dumps(said, indent=1) + "\n", "utf-8")
             self.draw(claim, book, setting, out)
             say(str(claim))
@@ -101,6 +133,6 @@ class Paper:
         out = given.out or (Path(f"fedmin-{self.name}-quick") if given.quick else self.results)
         if given.quick:
             print("quick: little data and few rounds, to see that it runs; no verdict on the paper")
-        print("id | paper | ours | verdict | reason", flush=True)
+        print(" | ".join(Claim._fields[:6]), flush=True)
         self.check(given.only, setting, out, given.again, lambda said: print(said, flush=True))
         print(f"\nnumbers and figures: {out}")

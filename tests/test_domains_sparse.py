@@ -72,6 +72,25 @@ def test_long_vectors_by_blocks():
         np.testing.assert_array_equal(found, np.sort(np.argsort(-x, kind="stable")[:tau]))
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("digits", [0, 1, 6])  # many ties, some, none
+def test_halving_keeps_what_sorting_does(seed, digits):
+    rng = np.random.default_rng(seed)
+    x = np.round(rng.standard_normal(60), digits)
+    x[rng.integers(0, 60, 10)] = 0
+    parts = {"weights": (4, 13), "bias": (8,)}
+    for domain in (
+        fedmin.L0Ball(9),
+        fedmin.L0Ball(52),
+        fedmin.L0Ball(11, free="bias"),
+        fedmin.L0Ball(5, "row", free="bias"),
+    ):
+        domain = domain.fitted(parts)
+        for dtype in (np.float32, np.float64):
+            one = jnp.asarray(x.astype(dtype))
+            assert np.array_equal(domain.project(one), domain.compact(one).dense())
+
+
 def test_what_travels_has_a_fixed_size():
     domain = fedmin.L0Ball(3).fitted({"x": (6,)})
     for x in (np.zeros(6), np.arange(6.0), np.eye(6)[2]):

@@ -23,7 +23,7 @@ def curve(objective, status="done", method="fedht", sent=1.0) -> Curve:
 def test_a_claim_runs_and_is_kept(tmp_path):
     said = []
     (claim,) = run.PAPER.check(["ht-sim1"], TINY, tmp_path, say=said.append)
-    assert said[-1].count(" | ") == 4
+    assert said[-1].count(" | ") == 5
     assert json.loads((tmp_path / "ht-sim1.json").read_text())["verdict"] == claim.verdict
     assert (tmp_path / "sim1-0.1.png").stat().st_size > 10_000
     again = Book(TINY.make, tmp_path / "runs.json")
@@ -47,7 +47,7 @@ def test_rounds_to_a_level():
 
 def test_verdicts():
     assert claims.judge([True, True]) == "holds"
-    assert claims.judge([True, False]) == "partly"
+    assert claims.judge([True, False]) == "holds in part"
     assert claims.judge([False]) == "does not hold"
 
 

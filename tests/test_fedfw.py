@@ -75,6 +75,7 @@ VARIANTS = {
     "local steps": FedFW(1.0, local_steps=2, sums_only=True),
     "own steps": FedFW(1.0, smoothness=1.1),
     "sums only": FedFWPlus(1.0, sums_only=True),
+    "pairwise": FedFWPlus(1.0, smoothness=1.1, pairwise=True, local_steps=2),
 }
 
 

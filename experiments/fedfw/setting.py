@@ -19,6 +19,7 @@ class Setting:
     """
 
     tables: tuple[str, ...] = ("mnist", "synthetic", "cifar10_batch1")
+    splits: tuple[str, ...] = SPLITS
     rounds: int = 100
     clients: int = 10
     search_rows: int = 2000
@@ -29,6 +30,7 @@ class Setting:
     lengths: tuple[float, ...] = (1.0, 3.0)  # of FedDR's local steps, times L + 1/eta
     network_rows: int = 1500  # of MNIST, for the CNN
     network_search: int = 500
+    network_balls: tuple[str, ...] = BALLS
     stochastic_rounds: int = 300
     stochastic_clients: int = 100
     batch: int = 64
@@ -58,6 +60,7 @@ class Setting:
 
 QUICK = Setting(
     tables=("synthetic",),
+    splits=("non-iid",),
     rounds=6,
     clients=4,
     search_rows=400,
@@ -68,6 +71,7 @@ QUICK = Setting(
     lengths=(1.0,),
     network_rows=40,
     network_search=40,
+    network_balls=("l2",),
     stochastic_rounds=6,
     stochastic_clients=5,
     batch=8,

@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments.fedht.runs import Book, Curve
 from experiments.fedht.setting import Setting
-from experiments.paper import Claim
+from experiments.paper import Claim, judge
 
 NAMES = {
     "distributediht": "Distributed-IHT",
@@ -86,11 +86,6 @@ def speeds(curves: dict[str, Curve]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def judge(parts: list[bool]) -> str:
-    """All parts, some, or none."""
-    return "holds" if all(parts) else "partly" if any(parts) else "does not hold"
-
-
 def number(rounds: float) -> str:
     """A round, or never."""
     return "never" if np.isinf(rounds) else f"{rounds:.0f}"
@@ -119,6 +114,7 @@ def _simulation(book: Book, setting: Setting, kind: str, share: int) -> Claim:
         f"ht-{kind}",
         f"FedIter-HT has Distributed-IHT's {rounds}-round objective in {rounds // share} rounds",
         "rounds to it: " + "; ".join(words),
+        f"at most {rounds // share} rounds for every (alpha, beta)",
         judge(parts),
         f"FedIter-HT is there within {rounds // share} rounds in {sum(parts)} of {len(parts)} sets",
         numbers,
@@ -151,21 +147,29 @@ def simulation_two(book: Book, setting: Setting) -> Claim:
 
 
 def noniid(book: Book, setting: Setting) -> Claim:
-    """ht-noniid: the more heterogeneous, the later the objective is a tenth of the first."""
+    """ht-noniid: the more heterogeneous, the more of the way is left at the end.
+
+    The way is from the first objective to the lowest that any method found. A first rule, rounds to
+    a tenth of the first objective, could not tell: no method of the paper gets there.
+    """
     parts, words, numbers = [], [], {}
     for method in PAPERS:
         K = local_of(book, setting, "sim1", method)
-        rounds = []
+        left = []
         for alpha in setting.alphas:
-            one = tuned(book, setting, f"sim1-{alpha:g}", method, K)
-            rounds.append(one.reached(0.1 * one.objective[0]))
-        numbers[method] = rounds
-        parts += [b > a for a, b in pairwise(rounds)]
-        words.append(f"{NAMES[method]} {', '.join(map(number, rounds))}")
+            world = f"sim1-{alpha:g}"
+            lowest = tuned(book, setting, world, "sparsenewton").end
+            one = tuned(book, setting, world, method, K)
+            left.append((one.end - lowest) / (one.objective[0] - lowest))
+        numbers[method] = left
+        parts += [b > a for a, b in pairwise(left)]
+        words.append(f"{NAMES[method]} {', '.join(f'{100 * share:.2g} %' for share in left)}")
     return Claim(
         "ht-noniid",
         "with more heterogeneity both converge slower (Fig. 2)",
-        f"rounds to a tenth of the first objective for {setting.alphas}: " + "; ".join(words),
+        f"of the way to the lowest objective known, left after {setting.one_rounds} rounds, for "
+        f"{setting.alphas}: " + "; ".join(words),
+        "more is left in every more heterogeneous set",
         judge(parts),
         f"{sum(parts)} of {len(parts)} comparisons of neighbors go that way",
         numbers,
@@ -188,6 +192,7 @@ def local_steps(book: Book, setting: Setting) -> Claim:
         "ht-K",
         "more local steps, fewer rounds (Remark 2, Fig. 1)",
         f"objective after {setting.one_rounds} rounds for K = {setting.local}: " + "; ".join(words),
+        "every larger K ends lower, each with its best step",
         judge(parts),
         f"{sum(parts)} of {len(parts)} comparisons of neighboring K go that way",
         numbers,
@@ -204,6 +209,7 @@ def _real(book: Book, setting: Setting, id: str, world: str, what: str) -> Claim
         id,
         f"on {what} both need far fewer rounds than Distributed-IHT (Fig. 6)",
         f"rounds to Distributed-IHT's objective after {rounds}: {there}; ends {ends}",
+        "both of the paper's methods within half the rounds",
         judge(parts),
         f"{sum(parts)} of {len(parts)} methods of the paper are there in half the rounds",
         {world: found},
@@ -237,6 +243,7 @@ def beyond(book: Book, setting: Setting) -> Claim:
         "ht-beyond",
         "(ours) SparseNewton: a fifth of Distributed-IHT's rounds on Simulation I, a quarter on II",
         "; ".join(words),
+        "within a fifth of the rounds on I and a quarter on II, at no more bytes a round",
         judge(parts),
         f"{sum(parts)} of {len(parts)} sets, at no more bytes a round, its first step not tuned",
         numbers,

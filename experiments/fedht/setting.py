@@ -25,6 +25,7 @@ class Setting:
     text: str = "reuters"
     digits: str = "mnist"
     tau: int = 500  # a class of digits
+    pieces: int = 20  # into which a cluster of text or digits is cut
     first_step: float = 0.1  # of SparseNewton, never searched
     seeds: tuple[int, ...] = (0, 1, 2)  # of Simulation I; the others have the first
     one_size: dict = field(default_factory=dict)
@@ -38,8 +39,8 @@ class Setting:
         if kind == "sim2":
             return worlds.simulation_two(float(value), seed, self.l2, **self.two_size)
         if kind == "text":
-            return worlds.text(self.text, seed, self.l2)
-        return worlds.digits(self.digits, seed, self.l2, self.tau)
+            return worlds.text(self.text, seed, self.l2, self.pieces)
+        return worlds.digits(self.digits, seed, self.l2, self.tau, self.pieces)
 
     def spec(self, world: str, method: str, local: int, step: float, **changes) -> Spec:
         """One run in one of the worlds."""
@@ -66,8 +67,10 @@ QUICK = Setting(
     two_rounds=10,
     two_search=5,
     other_rounds=5,
+    text="made",
     digits="digits",
     tau=20,
+    pieces=2,
     seeds=(0,),
     one_size={"clients": 5, "rows": 20, "features": 40, "support": 4},
     two_size={"clients": 5, "rows": 30, "features": 40, "support": 4, "positives": 10},

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 import fedmin
 from fedmin import data
@@ -37,13 +38,13 @@ def simulation_two(alpha: float, seed: int, l2: float, **size) -> World:
     return World(f"sim2-{alpha:g}", problem, data.partition(made), made.truth["support"])
 
 
-def text(name: str, seed: int, l2: float, tau: int = 200, clusters: int = 10) -> World:
+def text(name: str, seed: int, l2: float, pieces: int, tau: int = 200, clusters=10) -> World:
     """Sparse rows of text, k-means into clusters, and two clusters a client."""
     from sklearn.cluster import KMeans
 
-    table = data.load(name)
+    table = made_text(seed) if name == "made" else data.load(name)
     found = KMeans(clusters, n_init=3, random_state=seed).fit_predict(table.x)
-    federation = data.partition(table, two_parts_each(found, 20, seed))
+    federation = data.partition(table, two_parts_each(found, pieces, seed))
     if table.classes == 2:
         problem = fedmin.over(fedmin.Logistic(table.features, l2=l2), fedmin.L0Ball(tau))
     else:
@@ -52,10 +53,19 @@ def text(name: str, seed: int, l2: float, tau: int = 200, clusters: int = 10) ->
     return World(f"text-{name}", problem, federation, clusters=(table.x, found))
 
 
-def digits(name: str, seed: int, l2: float, tau: int) -> World:
+def made_text(seed: int, rows: int = 600, words: int = 400, topics: int = 10) -> data.Table:
+    """Rows of word counts that need no download: a topic has its own words, and a label."""
+    rng = np.random.default_rng(seed)
+    topic = rng.integers(0, topics, rows)
+    usual = rng.dirichlet(np.full(words, 0.05), topics)
+    counts = np.stack([rng.multinomial(30, usual[t]) for t in topic]).astype(np.float32)
+    return data.Table("made", sp.csr_matrix(counts / 30), topic % 2, classes=2)
+
+
+def digits(name: str, seed: int, l2: float, tau: int, pieces: int) -> World:
     """Digits; the labels are the clusters. tau entries a class."""
     table = data.load(name)
-    federation = data.partition(table, two_parts_each(np.asarray(table.y), 20, seed))
+    federation = data.partition(table, two_parts_each(np.asarray(table.y), pieces, seed))
     softmax = fedmin.Softmax(table.features, table.classes, l2=l2)
     return World(name, fedmin.over(softmax, fedmin.L0Ball(tau, each="row")), federation)
 

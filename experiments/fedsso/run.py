@@ -19,6 +19,6 @@ PAPER = Paper(
     checks=CHECKS,
     setting=Setting(),
     quick=QUICK,
-    book=lambda setting, path, say: setting.book(path),
+    book=lambda setting, path, say: setting.book(path, say),
     draw=figures.draw,
 )

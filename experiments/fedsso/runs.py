@@ -175,7 +175,7 @@ class Book:
         for spec, result in found:
             self.done[spec] = curve = _curve(spec, result)
         best = max(curve.accuracy)
-        self.say(f"  {tuple(curve.spec)} {curve.status} best {best:.4f} {curve.seconds} s")
+        self.say(f"# {tuple(curve.spec)} {curve.status} best {best:.4f} {curve.seconds} s")
         self.save()
 
     def recall(self) -> None:

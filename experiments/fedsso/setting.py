@@ -1,5 +1,6 @@
 """How large the checks are: the paper's setting, and a small one that shows that all runs."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,6 +37,7 @@ class Setting:
     network_steps: tuple[float, ...] = (0.01, 0.03, 0.07, 0.1, 0.3)
     network_server_steps: tuple[float, ...] = (0.1, 1.0)
     local: tuple[int, ...] = (1, 2, 5, 10, 20, 50)  # tau of sso-local-steps
+    absent: tuple[str, ...] = ("drop 30 %", "5 of 20")  # of WHO
     methods: tuple[str, ...] = SEARCHED
     apart: dict[str, tuple[str, ...]] = field(  # worlds with other methods
         default_factory=lambda: {
@@ -48,9 +50,9 @@ class Setting:
         """The methods that are compared in a world."""
         return self.apart.get(world, self.methods)
 
-    def book(self, path: Path | None = None) -> Book:
+    def book(self, path: Path | None = None, say: Callable[[str], None] = print) -> Book:
         """Where the runs are kept."""
-        return Book(path)
+        return Book(path, say=say)
 
     def spec(self, world: str, method: str, steps, **changes) -> Spec:
         """A run with the paper's settings, or changed ones."""
@@ -76,6 +78,7 @@ QUICK = Setting(
     network_steps=(0.01, 0.1),
     network_server_steps=(1.0,),
     local=(1, 5),
+    absent=("drop 30 %",),
     strong=(0.1,),
     methods=("fedsso", "fedavg", "fedac", "feddane"),
 )

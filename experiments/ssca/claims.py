@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.paper import Claim
+from experiments.paper import Claim, judge
 from experiments.ssca import search
 from experiments.ssca.runs import Curve, World
 from experiments.ssca.setting import Setting
@@ -54,11 +54,6 @@ def ours(world: World, setting: Setting, algorithm: str, batch: int) -> list[Cur
     return world.curves(specs, f"{algorithm} B={batch}")
 
 
-def judge(parts: list[bool]) -> str:
-    """All parts, some, or none."""
-    return "holds" if all(parts) else "partly" if any(parts) else "does not hold"
-
-
 def listed(values, form: str = "{:.3f}") -> str:
     """Numbers in a row; 'never' for what was not reached, 'none' for no number at all."""
     return (
@@ -93,6 +88,7 @@ def batch(world: World, setting: Setting) -> Claim:
         "ssca-batch",
         "a larger B converges faster (Algorithms 1 and 2)",
         f"B = {', '.join(map(str, setting.sizes))}: " + "; ".join(words),
+        "every larger B is no later at the level, lower in its mean cost and no higher at the end",
         judge(parts),
         f"{sum(parts)} of {len(parts)} comparisons of neighbouring B (rounds, cost at the end) "
         "go the paper's way",
@@ -122,6 +118,7 @@ def against_sgd(world: World, setting: Setting) -> Claim:
         "ssca-vs-sgd",
         "Algorithm 1 converges faster than SGD at equal B, and than (B/2, E = 2)",
         f"cost at the end (rounds to cost {setting.level:g}): " + "; ".join(words),
+        "Algorithm 1 is lower in its mean cost and at the end, for every B and E",
         judge(parts),
         f"Algorithm 1 is ahead in {sum(parts)} of {len(parts)} comparisons (mean cost over the "
         f"rounds, cost at the end) of its printed settings with SGD's best of {grid} steps; "
@@ -167,6 +164,7 @@ def feasible(world: World, setting: Setting, algorithm: str = "alg2") -> Claim:
         "ssca-feasible",
         f"Algorithm {algorithm[-1]} ends with F <= U = {setting.limit:g}",
         f"largest F over seeds after {setting.rounds} rounds: " + "; ".join(words),
+        f"F <= U + {TOLERANCE:g} at the end for every B",
         judge(parts),
         f"F <= U + {TOLERANCE:g} after {setting.rounds} rounds with the papers' settings for "
         f"{sum(parts)} of {len(parts)} batch sizes; in brackets other settings, one seed each",
@@ -225,6 +223,7 @@ def tradeoff(world: World, setting: Setting) -> Claim:
         f"|w|^2 of Algorithm 1 over that of Algorithm 2 at equal cost: {listed(ratios, '{:.2f}')}; "
         f"after {setting.long_rounds} rounds {listed(late_ratios, '{:.2f}')}; "
         f"U = {asked} gives F = {listed(costs)}",
+        "Algorithm 2's model is smaller at every cost that both reach",
         judge([ratio > 1 for ratio in ratios]),
         f"Algorithm 2's model is smaller at {smaller} of the {len(ratios)} costs that both reach",
         {"alg1": first, "alg2": second, "alg1 longer": late,
@@ -261,6 +260,7 @@ def rows_columns(world: World, setting: Setting) -> Claim:
         "ssca-rows-columns",
         "rows and columns give similar curves at equal computation (Fig. 2 against 3)",
         "cost at the end (mean over the rounds): " + "; ".join(words),
+        "both numbers within a tenth of each other, in every pair",
         judge(parts),
         f"both numbers within a tenth of each other in {sum(parts)} of {len(parts)} pairs; with "
         "the same batches the two are the same run (tests/test_ssca_columns.py)",

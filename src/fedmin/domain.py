@@ -4,6 +4,7 @@ A set answers `contains` and `diameter`, and what it can of
     project(x)   the nearest point of the set
     lmo(g)       an atom, the point u of the set with the least <g, u>, in a compact form
     compact(x)   a point of the set as it travels: what can be left out is
+    away(x, g)   of the atoms that x is made of, the one that g would give up first
 The sets are in `domains/`, one family a file.
 """
 
@@ -13,7 +14,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
 
-from fedmin.payload import Payload
+from fedmin.payload import Payload, Sparse
 
 
 class Domain(eqx.Module):
@@ -43,6 +44,11 @@ class Domain(eqx.Module):
     def lmo(self, g: Array) -> Array | Payload:
         """The atom u of the set with the least <g, u>."""
         raise TypeError(f"{type(self).__name__} has no linear minimizer")
+
+    def away(self, x: Array, g: Array) -> tuple[Sparse, Array]:
+        """Of the atoms v that x is a mean of, the one with the largest <g, v>: the part of x that
+        is made of it, and its weight in the mean."""
+        raise TypeError(f"{type(self).__name__} cannot tell which atoms a point is made of")
 
     @property
     def diameter(self) -> Any:
@@ -77,6 +83,11 @@ class Domain(eqx.Module):
     def has_atoms(self) -> bool:
         """Whether it has a linear minimizer."""
         return type(self).lmo is not Domain.lmo
+
+    @property
+    def knows_atoms(self) -> bool:
+        """Whether it can tell which atoms a point is made of."""
+        return type(self).away is not Domain.away
 
 
 class Truncation(Domain):

@@ -23,7 +23,7 @@ PAPERS = {
 }
 # claims of METHODS.md section 8 that no check is written for yet
 UNTESTED = {"fw-leakage": "needs the attacks of a later issue"}
-HEAD = ("id", "paper", "ours", "verdict", "reason")
+HEAD = ("id", "paper", "ours", "tolerance", "verdict", "reason")
 
 
 class Claim(NamedTuple):
@@ -32,6 +32,7 @@ class Claim(NamedTuple):
     id: str
     paper: str
     ours: str
+    tolerance: str
     verdict: str
     reason: str
 
@@ -65,7 +66,7 @@ def stored(claim: str, paper: str) -> Claim:
     """What was last measured in full; "not run yet" if nothing was."""
     path = folder() / paper / "results" / f"{claim}.json"
     if not path.exists():
-        return Claim(claim, "", "", "not run yet", "no full results are stored")
+        return Claim(claim, "", "", "", "not run yet", "no full results are stored")
     words = json.loads(path.read_text("utf-8"))
     return Claim(*(str(words[key]) for key in HEAD))
 
@@ -74,7 +75,7 @@ def listing() -> list[Claim]:
     """All claims with their stored results."""
     found = [stored(claim, paper) for claim, paper in claims().items()]
     missing = {k: why for k, why in UNTESTED.items() if k not in claims()}
-    return found + [Claim(k, "", "", "not tested here", why) for k, why in missing.items()]
+    return found + [Claim(k, "", "", "", "not tested here", why) for k, why in missing.items()]
 
 
 def reproduce(
@@ -112,6 +113,8 @@ def markdown() -> str:
         "# The papers' claims", "",
         "Made by `fedmin reproduce --page` from the results in `experiments/*/results`.",
         "`fedmin reproduce ID` runs one again, `fedmin reproduce all --quick` all of them, tiny.",
+        "When, with what versions and by what command a line was measured is in the claim's file",
+        "there, with the numbers behind it.",
         "",
         "| " + " | ".join(HEAD) + " |", "|---" * len(HEAD) + "|",
     ]  # fmt: skip

@@ -12,9 +12,11 @@ Sets whose size depends on d learn it from the problem: `over(problem, domain)` 
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
@@ -92,6 +94,14 @@ class L1Ball(Ball):
         j = jnp.argmax(jnp.abs(g)).astype(jnp.int32)
         value = jnp.where(g[j] > 0, -self.radius, self.radius).astype(g.dtype)
         return Sparse(j[None], value[None], g.shape[0])
+
+    def away(self, x, g):
+        # x is a mean of the corners on its side and, inside of the ball, of 0
+        corner, weight = _given_up(x, jnp.sign(x) * g, self.radius)
+        slack = 1 - self.norm(x) / self.radius
+        inside = (slack > 1e-6) & (corner.inner(g) <= 0)
+        center = Sparse(corner.indices, jnp.zeros_like(corner.values), corner.size)
+        return jax.tree.map(partial(jnp.where, inside), (center, slack), (corner, weight))
 
     def project(self, x):
         return onto_l1_ball(x, self.radius)
@@ -220,12 +230,21 @@ class Simplex(Domain):
         j = jnp.argmin(g).astype(jnp.int32)
         return Sparse(j[None], jnp.asarray(self.radius, g.dtype)[None], g.shape[0])
 
+    def away(self, x, g):
+        return _given_up(x, g, self.radius)
+
     def project(self, x):
         return onto_simplex(x, self.radius)
 
     @property
     def diameter(self):
         return math.sqrt(2.0) * self.radius
+
+
+def _given_up(x: Array, worth: Array, radius: Any) -> tuple[Sparse, Array]:
+    """The entry of x that is not 0 and worth the most, and its share of the radius."""
+    j = jnp.argmax(jnp.where(x != 0, worth, -jnp.inf)).astype(jnp.int32)
+    return Sparse(j[None], x[j][None], x.shape[0]), jnp.abs(x[j]) / radius
 
 
 def _corner(g: Array, *ends: Any) -> Signs:

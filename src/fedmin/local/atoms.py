@@ -11,6 +11,7 @@ from jax import Array
 
 from fedmin import checks, payload
 from fedmin.domain import Domain
+from fedmin.payload import Sparse
 from fedmin.problem import Problem
 
 
@@ -65,6 +66,44 @@ def check_larger(domain: Domain, larger: Domain, size: int) -> None:
     for g in jax.random.normal(jax.random.key(0), (3, size)):
         if not bool(larger.contains(dense((domain.lmo(g),)), 1e-4)):
             raise ValueError(f"split's {larger} must contain the problem's {domain}")
+
+
+def check_swaps(name: str, problem: Problem, smoothness: Any) -> None:
+    """Refuse pairwise steps without their length, or over a set that does not know its atoms."""
+    if smoothness is None:
+        raise ValueError(
+            f"{name}(pairwise=True) needs smoothness, an L: the gap says how far to go"
+        )
+    if not problem.domain.knows_atoms:
+        raise ValueError(
+            f"{name}(pairwise=True) needs a set that can tell which atoms a point is made of, "
+            f"L1Ball or Simplex; got {problem.domain}"
+        )
+
+
+def short_step(x: Array, s: Array, g: Array, smoothness: Any) -> Array:
+    """How far to go from x to s by the gap, min(1, <g, x - s> / (L |x - s|^2)): the least of the
+    parabola above f."""
+    move = x - s
+    bend = smoothness * (move @ move)
+    return jnp.clip(g @ move / jnp.where(bend > 0, bend, 1), 0, 1)
+
+
+def swap(domain: Domain, x: Array, g: Array, smoothness: Any) -> Sparse:
+    """The move of a pairwise step: weight goes from the worst atom of x to the best of the set.
+
+    With s the best, v the worst and w the weight of v in x, all of v would move by m = w (s - v);
+    the share of it that moves is the least of the parabola above f, min(1, <g, -m> / (L |m|^2)).
+    """
+    s: Any = domain.lmo(g)
+    part, w = domain.away(x, g)  # w v, w
+    move = Sparse(
+        jnp.concatenate([s.indices, part.indices]),
+        jnp.concatenate([w * s.values, -part.values]),
+        s.size,
+    )
+    bend = smoothness * move.inner(move.dense())
+    return move.scaled(jnp.clip(-move.inner(g) / jnp.where(bend > 0, bend, 1), 0, 1))
 
 
 def weights(taken: Array) -> tuple[Array, Array]:

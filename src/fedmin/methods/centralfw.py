@@ -2,6 +2,7 @@
 
     client i    g_i = grad f_i(x)
     server      s = lmo(mean g_i);   x <- (1 - eta_t) x + eta_t s
+                pairwise  x <- x + gamma (s - v),  v the worst atom of x   [lacoste2015global]
     bytes       down d, up d
 
 What FedFW is compared with: no penalty and no x_i, but gradients travel.
@@ -12,7 +13,8 @@ from typing import Any
 import equinox as eqx
 from jax import Array
 
-from fedmin.local.atoms import check_atoms, check_steps, dense
+from fedmin import checks
+from fedmin.local.atoms import check_atoms, check_steps, check_swaps, dense, short_step, swap
 from fedmin.method import Exchange, Method, starting_point
 from fedmin.schedule import ConvexSteps
 
@@ -20,21 +22,30 @@ from fedmin.schedule import ConvexSteps
 class CentralFW(Method):
     """The classic Frank-Wolfe method; gradients travel.
 
+    `smoothness`, an L of F, lets the gap choose the step; `pairwise` steps, for L1Ball and Simplex,
+    need it.
+
     >>> import fedmin
     >>> fedmin.CentralFW().steps
     ConvexSteps()
     """
 
     steps: eqx.Module = ConvexSteps()  # eta_t
+    smoothness: float | None = None  # L
+    pairwise: bool = eqx.field(default=False, static=True)
 
     handles = frozenset({"rows", "domain"})
     citation = "frank1956algorithm"
 
     def __check_init__(self):
         check_steps(self.steps, "eta")
+        if self.smoothness is not None:
+            checks.positive("smoothness", self.smoothness)
 
     def check(self, problem):
         check_atoms("CentralFW", problem)
+        if self.pairwise:
+            check_swaps("CentralFW", problem, self.smoothness)
 
     def init_server(self, problem, key: Array) -> Array:
         return starting_point(problem, key)  # x
@@ -49,9 +60,15 @@ class CentralFW(Method):
         return {"gradient": problem.grad(down["model"], rows)}, state
 
     def server(self, problem, server_rows, x, aggregate, now):
+        g = aggregate.mean["gradient"]
+        if self.pairwise:
+            return x + swap(problem.domain, x, g, self.smoothness).dense()
         steps: Any = self.steps
+        s = dense((problem.domain.lmo(g),))
         eta = steps.eta((now.round + 1).astype(float))
-        return (1 - eta) * x + eta * dense((problem.domain.lmo(aggregate.mean["gradient"]),))
+        if self.smoothness is not None:
+            eta = short_step(x, s, g, self.smoothness)
+        return (1 - eta) * x + eta * s
 
     def solution(self, x):
         return x

@@ -18,6 +18,11 @@ server), clients still send their atom only, and it must know whose atom it is. 
 smaller than x itself (L2Ball), or with `sums_only`, clients send eta (s_i - x_i), d numbers, and
 the server learns their sum and keeps nothing.
 
+With `pairwise` a step moves weight from one atom of x_i to another, gamma (s_i - v_i), v_i the atom
+of x_i that the gradient would give up first [lacoste2015global]. That is two entries, and xbar
+moves by their sum whoever is there: no copies, no dense message, and atoms once taken by mistake
+go again.
+
 With everyone there the server need not know who sent what. If n atoms are smaller than xbar, it
 sends them down in its place, and clients keep an xbar of their own.
 """
@@ -33,8 +38,20 @@ from jax import Array, lax
 
 from fedmin import checks, payload
 from fedmin.domain import Domain
-from fedmin.local.atoms import Split, added, check_atoms, check_larger, check_steps, dense, weights
+from fedmin.local.atoms import (
+    Split,
+    added,
+    check_atoms,
+    check_larger,
+    check_steps,
+    check_swaps,
+    dense,
+    short_step,
+    swap,
+    weights,
+)
 from fedmin.method import Exchange, Method, Now, common_start
+from fedmin.payload import Sparse
 from fedmin.problem import Problem
 from fedmin.schedule import ConvexSteps
 
@@ -59,8 +76,8 @@ class FedFW(Method):
 
     `steps` are eta_t and the penalty's growth; `local_steps` K takes K steps a round towards K
     atoms; `smoothness`, an L of all f_i, lets each client choose its steps by its own gap,
-    min(1, gap / ((L + c_t) |s - x|^2)), and is sent along. History has `drift`, how far the x_i are
-    from xbar.
+    min(1, gap / ((L + c_t) |s - x|^2)), and is sent along. `pairwise` steps, over an L1Ball or a
+    Simplex, need it. History has `drift`, how far the x_i are from xbar.
 
     >>> import fedmin
     >>> fedmin.FedFW(penalty=0.1, steps=fedmin.NonconvexSteps(rounds=100)).local_steps
@@ -71,6 +88,7 @@ class FedFW(Method):
     steps: eqx.Module = ConvexSteps()  # eta_t, and c_t / c_0
     local_steps: int = eqx.field(default=1, static=True)  # K
     smoothness: float | None = None  # L
+    pairwise: bool = eqx.field(default=False, static=True)
     split: Split | None = None
     sums_only: bool = eqx.field(default=False, static=True)
     clients: int = eqx.field(default=0, static=True, repr=False)  # n, and
@@ -87,10 +105,14 @@ class FedFW(Method):
         if self.split is not None:
             checks.is_a("split", self.split, Split, "Split(L2Ball(10.0), whose=...)")
         check_steps(self.steps, "eta", "growth")
+        if self.pairwise and self.split is not None:
+            raise ValueError("give pairwise=True or a split, not both: x_i is in one set only then")
 
     def check(self, problem):
         name, domain = type(self).__name__, problem.domain
         check_atoms(name, problem)
+        if self.pairwise:
+            check_swaps(name, problem, self.smoothness)
         if self.split is not None:
             check_larger(domain, self._larger(problem), problem.size())
         if not isinstance(self.penalty, jax.core.Tracer) and not jnp.any(self.penalty > 0):
@@ -106,7 +128,12 @@ class FedFW(Method):
     # ------------------------------------------------------------ what travels
 
     def road(self, problem: Problem) -> str:
-        """What is sent: "atoms" up, "shared" also down, "copies" at the server, or "moves"."""
+        """What is sent: "atoms" up, "shared" also down, "copies" at the server, or "moves".
+
+        Moves are dense, or the two entries of each pairwise step.
+        """
+        if self.pairwise:
+            return "moves"
         like = self._atom_like(problem)
         atoms = self.local_steps * sum(_bytes(leaf) for leaf in jax.tree.leaves(like))
         model = _bytes(self._model_like(problem))
@@ -179,13 +206,15 @@ class FedFW(Method):
             x, near = carry.x, carry.near
             slope, memory = self.slope(problem, rows, x, carry.memory, mean, k, now)
             g = slope + self.penalty * growth * (x - mean)
-            key = jax.random.fold_in(now.key, k)
-            atom = self._atom(problem, self.asked(g, key), own.slow, near)
+            g_asked = self.asked(g, jax.random.fold_in(now.key, k))
+            if self.pairwise:
+                L = self.smoothness + self.penalty * growth
+                move = swap(problem.domain, x, g_asked, L)
+                return Client(x + move.dense(), memory, (), (), own.slow), (move, eta)
+            atom = self._atom(problem, g_asked, own.slow, near)
             s = dense(atom)
             if self.smoothness is not None:
-                move = x - s
-                bend = (self.smoothness + self.penalty * growth) * (move @ move)
-                eta = jnp.clip(g @ move / jnp.where(bend > 0, bend, 1.0), 0.0, 1.0)
+                eta = short_step(x, s, g, self.smoothness + self.penalty * growth)
             x = (1 - eta) * x + eta * s
             near = atom if self._searches(problem) else ()
             return Client(x, memory, (), near, own.slow), (atom, eta)
@@ -193,7 +222,11 @@ class FedFW(Method):
         numbers = jnp.arange(self.local_steps, dtype=jnp.int32)
         end, (atoms, taken) = lax.scan(step, start, (numbers, etas, growths))
         away = own.x - mean
-        up = self._reply(road, own.x, end.x, atoms, taken, away @ away)
+        if self.pairwise:
+            one = Sparse(atoms.indices.ravel(), atoms.values.ravel(), atoms.size)
+            up: dict[str, Any] = {"move": one, "drift": away @ away}
+        else:
+            up = self._reply(road, own.x, end.x, atoms, taken, away @ away)
         kept = mean if road == "shared" else ()
         return up, Client(end.x, end.memory, kept, end.near, own.slow)
 

@@ -1,0 +1,45 @@
+"""`fedmin reproduce all --quick`, a paper a test: every claim runs, is kept and has a verdict."""
+
+import json
+
+import pytest
+
+from fedmin import reproduce
+
+VERDICTS = ("holds", "holds in part", "does not hold", "measured")
+
+
+@pytest.mark.parametrize("name", reproduce.papers())
+def test_every_claim_of_a_paper(name, tmp_path):
+    paper = reproduce.papers()[name]
+    said = []
+    found = reproduce.reproduce(list(paper.checks), tmp_path, quick=True, say=said.append)
+    assert [claim.id for claim in found] == list(paper.checks)
+    page = (tmp_path / "claims.html").read_text("utf-8")
+    for claim in found:
+        assert claim.verdict in VERDICTS
+        assert all(claim)
+        assert any(line.startswith(f"{claim.id} | {claim.paper} | ") for line in said)
+        assert f"<td>{claim.id}</td>" in page
+        kept = json.loads((tmp_path / name / f"{claim.id}.json").read_text("utf-8"))
+        assert kept["verdict"] == claim.verdict
+        assert kept["measured"]["command"].endswith(f"--only {claim.id} --quick")
+        assert set(kept["measured"]["versions"]) >= {"fedmin", "jax", "python"}
+    # what was run is in the book: a second look runs nothing, and says the same
+    book = paper.book(paper.quick, tmp_path / name / "runs.json", said.append)
+    book.recall()
+    before = dict(book.done)
+    again = [paper.checks[claim.id](book, paper.quick) for claim in found]
+    assert book.done == before
+    assert [(claim.ours, claim.verdict) for claim in again] == [
+        (claim.ours, claim.verdict) for claim in found
+    ]
+
+
+def test_stored_results_say_how_they_were_made():
+    for name, paper in reproduce.papers().items():
+        for path in sorted(paper.results.glob("*-*.json")):
+            kept = json.loads(path.read_text("utf-8"))
+            assert kept["verdict"] in VERDICTS, path.name
+            assert kept["measured"]["command"] == f"python -m experiments.{name} --only {path.stem}"
+            assert kept["measured"]["date"] > "2026"
