@@ -8,10 +8,12 @@ import pytest
 import scipy.optimize
 import scipy.signal
 import scipy.sparse
-from sklearn.linear_model import LogisticRegression, Ridge
+import scipy.special
+from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 
 import fedmin
 from fedmin.problems import PROBLEMS
+from fedmin.problems.linear import Linear
 from fedmin.problems.network import convolve_pool
 
 RNG = np.random.default_rng(0)
@@ -33,6 +35,9 @@ def squared(params, z, y):
 CASES = {
     "leastsquares": (fedmin.LeastSquares(4, l2=0.2), rows(NUMBERS)),
     "leastsquares_bias": (fedmin.LeastSquares(4, l2=0.2, bias=True), rows(NUMBERS)),
+    "huber": (fedmin.Huber(4, l2=0.2, delta=0.3), rows(NUMBERS)),
+    "poisson": (fedmin.Poisson(4, l2=0.1), rows(LABELS)),
+    "poisson_bias": (fedmin.Poisson(4, bias=True), rows(LABELS)),
     "logistic": (fedmin.Logistic(4, l2=0.1), rows(LABELS % 2)),
     "logistic_bias": (fedmin.Logistic(4, bias=True), rows(LABELS % 2)),
     "softmax": (fedmin.Softmax(4, 3, l2=0.1), rows(LABELS)),
@@ -107,7 +112,9 @@ def test_a_weight_of_two_is_the_row_twice(name):
     np.testing.assert_allclose(value(x, doubled), value(x, twice), rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["leastsquares_bias", "logistic", "softmax_bias", "mlp"])
+@pytest.mark.parametrize(
+    "name", ["leastsquares_bias", "huber", "poisson_bias", "logistic", "softmax_bias", "mlp"]
+)
 def test_sparse_is_dense(name):
     problem, data = CASES[name]
     z = np.where(np.abs(Z) > 0.7, Z, 0.0)
@@ -134,7 +141,7 @@ def test_a_step_is_a_step_along_the_gradient(name, l2, kind):
     problem, data = SMALL[name]
     problem = eqx.tree_at(lambda p: p.l2, problem, l2, is_leaf=lambda leaf: leaf is None)
     if kind == "sparse":
-        if not isinstance(problem, fedmin.LeastSquares | fedmin.Logistic | fedmin.Softmax):
+        if not isinstance(problem, Linear | fedmin.Softmax):
             pytest.skip("dense rows only")
         sparse = fedmin.matrix(scipy.sparse.csr_matrix(np.where(Z > 0, Z, 0)))
         data = fedmin.Rows(jax.tree.map(jnp.asarray, sparse), data.y, data.weight)
@@ -224,6 +231,25 @@ def test_ridge_optimum():
     x = minimized(problem, data)
     model = Ridge(alpha=0.2 * V.sum(), tol=1e-12).fit(Z, NUMBERS, sample_weight=V)
     np.testing.assert_allclose(x, [*model.coef_, model.intercept_], atol=1e-6)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_poisson_regression_optimum(bias):
+    problem, data = fedmin.Poisson(4, l2=0.1, bias=bias), rows(LABELS)
+    model = PoissonRegressor(alpha=0.1, fit_intercept=bias, tol=1e-12, max_iter=9999)
+    model.fit(Z, LABELS, sample_weight=V)
+    expected = np.append(model.coef_, model.intercept_ if bias else [])
+    np.testing.assert_allclose(minimized(problem, data), expected, atol=1e-6)
+
+
+def test_huber_and_poisson_by_hand():
+    problem, data = CASES["huber"]
+    x = np.asarray(point(problem))
+    each = scipy.special.huber(0.3, Z @ x - NUMBERS)
+    expected = mean(each) + 0.1 * x @ x
+    np.testing.assert_allclose(problem.value(x, data), expected, rtol=1e-12)
+    far = fedmin.Poisson(1).loss(jnp.array([79.0, 80.0, 81.0]), jnp.zeros(3)) / np.exp(80.0)
+    np.testing.assert_allclose(far, [np.exp(-1), 1.0, 2.0], rtol=1e-12)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -410,6 +436,9 @@ def test_constraints_are_means_too():
         (lambda: fedmin.MLP(4, 1), "classes must be at least 2, got 1"),
         (lambda: fedmin.MLP(4, 2, hidden=(0,)), "hidden must be at least 1, got 0"),
         (lambda: fedmin.Softmax(0, 2), "features must be at least 1, got 0"),
+        (lambda: fedmin.Huber(3, delta=0.0), "delta must be more than 0, got 0"),
+        (lambda: fedmin.Poisson(3).check(3, None, np.array([1.0, -2.0])), "row 1 has -2.0"),
+        (lambda: fedmin.Huber(3).check(3, None, np.ones((2, 2))), "Huber needs one number a row"),
         (lambda: fedmin.Logistic(4, l2=float("nan")), "l2 must be at least 0"),
     ],
 )  # fmt: skip

@@ -9,13 +9,15 @@ from fedmin.problems.constrained import (
     smallest,
     subject_to,
 )
-from fedmin.problems.linear import LeastSquares, Logistic, Softmax
+from fedmin.problems.linear import Huber, LeastSquares, Logistic, Poisson, Softmax
 from fedmin.problems.loss import from_loss
 from fedmin.problems.network import CNN, MLP, LeNet
 from fedmin.problems.over import over
 
 PROBLEMS = {
     "leastsquares": LeastSquares,
+    "huber": Huber,
+    "poisson": Poisson,
     "logistic": Logistic,
     "softmax": Softmax,
     "mlp": MLP,
@@ -36,11 +38,13 @@ __all__ = [
     "PROBLEMS",
     "Constraint",
     "GroupLossAtMost",
+    "Huber",
     "LeNet",
     "LeastSquares",
     "Logistic",
     "LossAtMost",
     "NormAtMost",
+    "Poisson",
     "RowMean",
     "Softmax",
     "from_loss",
