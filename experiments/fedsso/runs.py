@@ -21,7 +21,7 @@ from fedmin import LBFGS, DenseInverse, FedAC, FedAvg, FedDANE, FedNL, FedOpt, F
 # an objective is a pass over all training rows, twice a round's own work: on MNIST, where claims
 # are about accuracies, it is measured in the grid only
 BOTH = (fedmin.Objective(), fedmin.Scores("test"))
-RECORD = {"mnist": BOTH[1:], "mnist-cnn": BOTH[1:]}
+RECORD = dict.fromkeys(("mnist", "mnist-two", "mnist-cnn"), BOTH[1:])
 COUNTS = ("pairs_accepted", "pairs_repaired", "pairs_skipped", "resets", "steps_cut")
 
 

@@ -15,6 +15,7 @@ class Setting:
 
     convex: str = "mnist"
     network: str = "mnist-cnn"
+    two: str = "mnist-two"
     libsvm: str = "ijcnn1"
     text: str = "shakespeare"
     rounds: int = 200
@@ -37,6 +38,9 @@ class Setting:
     network_steps: tuple[float, ...] = (0.01, 0.03, 0.07, 0.1, 0.3)
     network_server_steps: tuple[float, ...] = (0.1, 1.0)
     local: tuple[int, ...] = (1, 2, 5, 10, 20, 50)  # tau of sso-local-steps
+    two_rounds: int = 80
+    two_batches: tuple[int, ...] = (100, 500)
+    two_steps: tuple[float, ...] = (0.03, 0.1, 0.3, 0.7)  # alpha; eta = 1
     absent: tuple[str, ...] = ("drop 30 %", "5 of 20")  # of WHO
     methods: tuple[str, ...] = SEARCHED
     apart: dict[str, tuple[str, ...]] = field(  # worlds with other methods
@@ -63,6 +67,7 @@ class Setting:
 QUICK = Setting(
     convex="digits",
     network="digits",
+    two="digits",
     libsvm="digits",
     text="digits",
     rounds=12,
@@ -78,6 +83,9 @@ QUICK = Setting(
     network_steps=(0.01, 0.1),
     network_server_steps=(1.0,),
     local=(1, 5),
+    two_rounds=12,
+    two_batches=(100,),
+    two_steps=(0.1,),
     absent=("drop 30 %",),
     strong=(0.1,),
     methods=("fedsso", "fedavg", "fedac", "feddane"),
