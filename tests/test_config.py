@@ -59,12 +59,23 @@ def test_a_file_is_every_combination_of_its_values():
     assert options["seed"] == 7
 
 
+def test_a_default_that_is_written_out_changes_nothing():
+    plain = FILE.replace('[channel]\nname = "topk"\nk = 5\n', "")
+    said = plain.replace("[run]", '[channel]\nname = "plain"\n\n[run]\nevery = 1')
+    said = said.replace("local_steps = 2", "local_steps = 2\nserver_step = 1")
+    said = said.replace("bias = true", "bias = true\n")
+    ids = [[job.id for job in Config(text).jobs()] for text in (plain, said, FILE)]
+    assert ids[0] == ids[1]
+    assert not set(ids[0]) & set(ids[2])
+
+
 def test_what_was_run_is_a_file_again():
     config = Config(FILE)
     job = config.jobs()[1]
     pieces = config.pieces(job)
     again = Config(tomli_w.dumps(resolved(job, pieces)))
     (only,) = again.jobs()
+    assert only.id == job.id
     assert again.pieces(only)[2:] == pieces[2:]
     assert "server_step" in tomllib.loads(tomli_w.dumps(resolved(job, pieces)))["method"]
 

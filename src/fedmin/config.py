@@ -14,6 +14,7 @@ Names are the lower-case names of the classes and keys are their fields. Whateve
 with its file, its line and the nearest right thing, before any work.
 """
 
+import inspect
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ from fedmin.reports.versions import versions
 
 ENGINES = {"simulator": Simulator, "loopback": Loopback}
 AROUND_IT = ("checkpoint_rounds", "checkpoint_seconds", "log")  # what does not change a run
+PLAIN, EVERYONE = {"name": "plain"}, {"name": "everyone"}
 SPLIT = ("seed", "server_rows", "weights", "labels")  # what partition() itself takes
 RUN = {
     "rounds": int, "seeds": list[int], "every": int, "record": list, "stop": dict, "engine": str,
@@ -66,9 +68,9 @@ class Job:
 
     @property
     def id(self) -> str:
-        """A hash of what is run; where it is kept and who is told of it does not matter."""
-        run = {key: value for key, value in self.words["run"].items() if key not in AROUND_IT}
-        return digest([self.words | {"run": run}, versions()["fedmin"]])[:12]
+        """A hash of what is run; where it is kept and who is told of it does not matter, nor
+        whether a default is written out."""
+        return digest([self.config.in_full(self.words), versions()["fedmin"]])[:12]
 
     @property
     def label(self) -> str:
@@ -171,6 +173,23 @@ class Config(Document):
         problem = self._problem(words, table)
         method = self.make("method", words["method"], METHODS)
         return Pieces(problem, federation, method, self._options(words))
+
+    def in_full(self, words: Mapping[str, Any]) -> dict[str, Any]:
+        """A run's words with every default that needs no data written out."""
+        found = dict(words)
+        for section, usual in (("method", {}), ("channel", PLAIN), ("participation", EVERYONE)):
+            given = words.get(section, usual)
+            found[section] = describe(self.make(section, given, _REGISTRIES[section]))
+        if "domain" in words:
+            found["domain"] = describe(self.make("domain", words["domain"], DOMAINS))
+        given = words["problem"]
+        kind = self.pick("problem.name", given.get("name", ""), PROBLEMS)
+        usual = {k: p.default for k, p in inspect.signature(kind).parameters.items()}
+        found["problem"] = {k: v for k, v in usual.items() if v is not inspect.Parameter.empty}
+        found["problem"] |= given
+        run = {key: value for key, value in words["run"].items() if key not in AROUND_IT}
+        found["run"] = {"every": 1, "engine": "simulator"} | run
+        return found
 
     def _table(self, words: Mapping[str, Any]) -> Any:
         table: Any
