@@ -18,24 +18,10 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 import known  # noqa: E402
-from fedmin.engines.program import programs  # noqa: E402
 
 # compiling is slow and shared machines are uneven: a time limit would test the machine
 settings.register_profile("fedmin", deadline=None, max_examples=40, derandomize=True)
 settings.load_profile("fedmin")
-
-
-MAPS = Path("/proc/self/maps")
-MANY = 25_000  # a process may have 65,530 pieces of memory, and every compiled program has some
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _programs_are_forgotten():
-    """After a file, if there are so many programs that the next ones could not be compiled."""
-    yield
-    if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MANY:
-        programs.cache_clear()
-        jax.clear_caches()
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ import fedmin
 import known
 from agreement import ONE_BY_ONE, assert_same, run
 from fedmin import FedAvg, FedSGD, Full, Scaffold
+from fedmin.engines import program
 from fedmin.engines.program import SEGMENT
 
 ENGINES = [ONE_BY_ONE, fedmin.Simulator(chunk=2, devices=2), fedmin.Loopback()]
@@ -211,6 +212,21 @@ def test_chunks_larger_than_the_cohort(apart):
     method, some = FedSGD(0.5), fedmin.Uniform(2)
     large = run(apart, method, participation=some, engine=fedmin.Simulator(chunk=64, devices=1))
     assert_same(run(apart, method, participation=some), large)
+
+
+def test_programs_are_forgotten_where_memory_has_too_many_pieces(apart, monkeypatch, tmp_path):
+    """A thousand programs in one process would kill the compiler; they are made again instead."""
+    first = run(apart, FedSGD(0.3), rounds=2)
+    kept = program._programs.cache_info().currsize
+    (tmp_path / "few").write_text("3\n")
+    monkeypatch.setattr(program, "MOST_MAPS", tmp_path / "few")
+    again = run(apart, FedSGD(0.3), rounds=2)
+    assert kept > 0
+    assert program._programs.cache_info().currsize == 1
+    assert_same(first, again)
+    monkeypatch.setattr(program, "MAPS", tmp_path / "none")  # not on Linux: nothing is forgotten
+    run(apart, FedSGD(0.3), rounds=2)
+    assert program._programs.cache_info().hits > 0
 
 
 def test_seeds_differ_where_there_is_chance(apart):

@@ -10,6 +10,7 @@ segment     the compiled loop runs up to SEGMENT rounds, records inside, and ret
 """
 
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import equinox as eqx
@@ -26,6 +27,7 @@ from fedmin.engines.rounds import AGGREGATE, NOBODY, SERVER, Run, State, Told
 from fedmin.method import Now
 
 SEGMENT = 512
+MAPS, MOST_MAPS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 
 
 class Plan(NamedTuple):
@@ -265,8 +267,27 @@ def _begin(plan: Plan, run: Run, data: Data, key: Array) -> tuple[State, Array]:
 # ---------------------------------------------------------------- compiled programs
 
 
-@lru_cache(maxsize=64)
 def programs(plan: Plan):
+    """The compiled `_begin` and `_segment` of a plan."""
+    if _crowded():
+        _programs.cache_clear()
+        jax.clear_caches()
+    return _programs(plan)
+
+
+def _crowded() -> bool:
+    """Whether this process has half of the pieces of memory that Linux allows one (65,530).
+
+    Every compiled program has dozens, and the compiler dies without a word where there are no more:
+    after a thousand different runs. What is forgotten is compiled again when it is wanted.
+    """
+    if not MAPS.exists() or not MOST_MAPS.exists():
+        return False
+    return 2 * MAPS.read_bytes().count(b"\n") > int(MOST_MAPS.read_text("ascii"))
+
+
+@lru_cache(maxsize=64)
+def _programs(plan: Plan):
     """The compiled `_begin` and `_segment` of a plan; `jax.jit` keeps one program a shape."""
     begin, segment = partial(_begin, plan), partial(_segment, plan)
     if plan.lanes:
