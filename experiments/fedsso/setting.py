@@ -30,7 +30,7 @@ class Setting:
     learning: tuple[float, ...] = (0.5, 1.0)  # alpha of FedNL
     search_rounds: int = 40
     finalists: int = 3
-    network_rounds: int = 100
+    network_rounds: int = 60
     network_every: int = 2  # measuring takes as long as a round
     network_seeds: tuple[int, ...] = (0,)
     network_finalists: int = 2
