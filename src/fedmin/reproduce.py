@@ -8,6 +8,7 @@ import importlib
 import json
 import sys
 from collections.abc import Callable, Iterable
+from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ PAPERS = {
 }
 # claims of METHODS.md section 8 that no check is written for yet
 UNTESTED = {"fw-leakage": "needs the attacks of a later issue"}
+TONES = {"holds": "k4", "holds in part": "k5", "does not hold": "k2"}  # green, amber, red
 HEAD = ("id", "paper", "ours", "tolerance", "verdict", "reason")
 
 
@@ -103,8 +105,30 @@ def page(found: Iterable[Claim], quick: bool = False) -> str:
     lead = "What each paper claims, what was measured here, and whether it holds."
     if quick:
         lead += " Quick: tiny data and few rounds, to see that it runs; no verdict on the papers."
-    body = f"<section>{table(HEAD, found, numeric=False)}</section>"
-    return frame("The papers' claims", lead, body, None)
+    found = list(found)
+    first = table(
+        ("id", "verdict", "paper"), ((c.id, c.verdict, c.paper) for c in found), numeric=False
+    )
+    for verdict, tone in TONES.items():
+        first = first.replace(f"<td>{verdict}</td>", f'<td><i class="{tone}"></i>{verdict}</td>')
+    body = f"<section><h2>All of them</h2>{first}</section>"
+    return frame("The papers' claims", lead, body + "".join(map(_section, found)), None)
+
+
+def _section(claim: Claim) -> str:
+    """A claim with all that was measured, a part a line."""
+    parts = {
+        "what the paper says": claim.paper,
+        "measured here": claim.ours,
+        "to hold": claim.tolerance,
+        "verdict": f"{claim.verdict}: {claim.reason}",
+    }
+    lines = "".join(
+        f"<h3>{name}</h3>" + "".join(f"<div>{escape(one)}</div>" for one in words.split("; "))
+        for name, words in parts.items()
+        if words
+    )
+    return f'<section id="{escape(claim.id)}"><h2>{escape(claim.id)}</h2>{lines}</section>'
 
 
 def markdown() -> str:
