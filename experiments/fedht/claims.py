@@ -50,8 +50,10 @@ def tuned(book: Book, setting: Setting, world: str, method: str, local: int = 1)
 
 def local_of(book: Book, setting: Setting, kind: str, method: str) -> int:
     """The best K, chosen on the first of the worlds of a kind."""
-    world = f"{kind}-{setting.alphas[0]:g}" if kind in ("sim1", "sim2") else kind
-    each = {K: tuned(book, setting, world, method, K).end for K in setting.local}
+    simulated = kind in ("sim1", "sim2")
+    world = setting.names(kind)[0] if simulated else kind
+    local = setting.local if simulated else setting.other_local
+    each = {K: tuned(book, setting, world, method, K).end for K in local}
     return min(each, key=lambda K: each[K])
 
 
@@ -97,8 +99,8 @@ def number(rounds: float) -> str:
 def _simulation(book: Book, setting: Setting, kind: str, share: int) -> Claim:
     rounds = setting.one_rounds if kind == "sim1" else setting.two_rounds
     parts, words, numbers = [], [], {}
-    for alpha in setting.alphas:
-        world = f"{kind}-{alpha:g}"
+    for world in setting.names(kind):
+        alpha = float(world.partition("-")[2])
         found = speeds(line_up(book, setting, world))
         numbers[world] = found
         parts.append(found["fediterht"]["rounds"] <= rounds / share)
@@ -124,8 +126,7 @@ def _simulation(book: Book, setting: Setting, kind: str, share: int) -> Claim:
 def seeds(book: Book, setting: Setting) -> dict[str, list]:
     """SparseNewton's rounds on other draws of Simulation I, with the steps chosen on the first."""
     found: dict[str, list] = {}
-    for alpha in setting.alphas:
-        world = f"sim1-{alpha:g}"
+    for world in setting.names("sim1"):
         best = tuned(book, setting, world, "distributediht")
         for seed in setting.seeds[1:]:
             near = [s for s in setting.steps if best.spec.step / 4 <= s <= best.spec.step * 4]
@@ -156,8 +157,7 @@ def noniid(book: Book, setting: Setting) -> Claim:
     for method in PAPERS:
         K = local_of(book, setting, "sim1", method)
         left = []
-        for alpha in setting.alphas:
-            world = f"sim1-{alpha:g}"
+        for world in setting.names("sim1"):
             lowest = tuned(book, setting, world, "sparsenewton").end
             one = tuned(book, setting, world, method, K)
             left.append((one.end - lowest) / (one.objective[0] - lowest))
@@ -179,7 +179,7 @@ def noniid(book: Book, setting: Setting) -> Claim:
 def local_steps(book: Book, setting: Setting) -> Claim:
     """ht-K: with the best step for each, a larger K ends lower."""
     parts, words, numbers = [], [], {}
-    world = f"sim1-{setting.alphas[0]:g}"
+    world = setting.names("sim1")[0]
     for method in PAPERS:
         best = [tuned(book, setting, world, method, K) for K in setting.local]
         ends = [one.end for one in best]
@@ -229,8 +229,8 @@ def digits(book: Book, setting: Setting) -> Claim:
 def beyond(book: Book, setting: Setting) -> Claim:
     """ht-beyond: SparseNewton has the gain that the paper promised, at no more bytes a round."""
     parts, words, numbers = [], [], {}
-    aims = [(f"sim1-{a:g}", setting.one_rounds, 5) for a in setting.alphas]
-    aims += [(f"sim2-{a:g}", setting.two_rounds, 4) for a in setting.alphas]
+    aims = [(world, setting.one_rounds, 5) for world in setting.names("sim1")]
+    aims += [(world, setting.two_rounds, 4) for world in setting.names("sim2")]
     for world, rounds, share in aims:
         pair = {m: tuned(book, setting, world, m) for m in ("distributediht", "sparsenewton")}
         found = speeds(pair)

@@ -14,7 +14,7 @@ from fedmin.curves import COLORS
 def draw(claim: Claim, book: Book, setting: Setting, out: Path) -> None:
     """The figures of a claim; all its runs are there already."""
     kinds = {"ht-sim1": "sim1", "ht-sim2": "sim2"}
-    worlds = [f"{kinds[claim.id]}-{a:g}" for a in setting.alphas] if claim.id in kinds else []
+    worlds = setting.names(kinds[claim.id]) if claim.id in kinds else []
     worlds += {"ht-text": ["text"], "ht-mnist": ["digits"]}.get(claim.id, [])
     for world in worlds:
         lines(line_up(book, setting, world), world, out / f"{world}.png")

@@ -11,8 +11,10 @@ class Setting:
     """The paper's setting; what it leaves open (l2, batches) is said here."""
 
     alphas: tuple[float, ...] = (0.1, 0.5, 1.0)
+    two_alphas: tuple[float, ...] = (0.1, 0.5, 1.0)  # of Simulation II
     steps: tuple[float, ...] = STEPS
     local: tuple[int, ...] = LOCAL
+    other_local: tuple[int, ...] = LOCAL  # text and digits
     below: tuple[float, ...] = (3e-4, 1e-4)  # for local steps in Simulation I, see README.md
     one_rounds: int = 100  # of Simulation I
     two_rounds: int = 200  # of Simulation II
@@ -30,6 +32,11 @@ class Setting:
     seeds: tuple[int, ...] = (0, 1, 2)  # of Simulation I; the others have the first
     one_size: dict = field(default_factory=dict)
     two_size: dict = field(default_factory=dict)
+
+    def names(self, kind: str) -> list[str]:
+        """The worlds of a simulation."""
+        alphas = {"sim1": self.alphas, "sim2": self.two_alphas}[kind]
+        return [f"{kind}-{alpha:g}" for alpha in alphas]
 
     def make(self, name: str, seed: int) -> worlds.World:
         """The world of this name."""
@@ -60,9 +67,11 @@ class Setting:
 
 QUICK = Setting(
     alphas=(0.1, 1.0),
+    two_alphas=(0.1,),
     steps=(0.1, 0.01),
     below=(),
     local=(3, 5),
+    other_local=(3,),
     one_rounds=10,
     two_rounds=10,
     two_search=5,

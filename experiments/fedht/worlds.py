@@ -53,7 +53,7 @@ def text(name: str, seed: int, l2: float, pieces: int, tau: int = 200, clusters=
     return World(f"text-{name}", problem, federation, clusters=(table.x, found))
 
 
-def made_text(seed: int, rows: int = 600, words: int = 400, topics: int = 10) -> data.Table:
+def made_text(seed: int, rows: int = 300, words: int = 400, topics: int = 10) -> data.Table:
     """Rows of word counts that need no download: a topic has its own words, and a label."""
     rng = np.random.default_rng(seed)
     topic = rng.integers(0, topics, rows)
