@@ -205,16 +205,15 @@ class FedFW(Method):
             k, eta, growth = at
             x, near = carry.x, carry.near
             slope, memory = self.slope(problem, rows, x, carry.memory, mean, k, now)
-            g = slope + self.penalty * growth * (x - mean)
-            g_asked = self.asked(g, jax.random.fold_in(now.key, k))
+            c = self.penalty * growth
+            g = self.asked(slope + c * (x - mean), jax.random.fold_in(now.key, k))
             if self.pairwise:
-                L = self.smoothness + self.penalty * growth
-                move = swap(problem.domain, x, g_asked, L)
+                move = swap(problem.domain, x, g, self.smoothness + c)
                 return Client(x + move.dense(), memory, (), (), own.slow), (move, eta)
-            atom = self._atom(problem, g_asked, own.slow, near)
+            atom = self._atom(problem, g, own.slow, near)
             s = dense(atom)
             if self.smoothness is not None:
-                eta = short_step(x, s, g, self.smoothness + self.penalty * growth)
+                eta = short_step(x, s, g, self.smoothness + c)
             x = (1 - eta) * x + eta * s
             near = atom if self._searches(problem) else ()
             return Client(x, memory, (), near, own.slow), (atom, eta)
@@ -222,15 +221,14 @@ class FedFW(Method):
         numbers = jnp.arange(self.local_steps, dtype=jnp.int32)
         end, (atoms, taken) = lax.scan(step, start, (numbers, etas, growths))
         away = own.x - mean
-        if self.pairwise:
-            one = Sparse(atoms.indices.ravel(), atoms.values.ravel(), atoms.size)
-            up: dict[str, Any] = {"move": one, "drift": away @ away}
-        else:
-            up = self._reply(road, own.x, end.x, atoms, taken, away @ away)
+        up = self._reply(road, own.x, end.x, atoms, taken, away @ away)
         kept = mean if road == "shared" else ()
         return up, Client(end.x, end.memory, kept, end.near, own.slow)
 
     def _reply(self, road, before, after, atoms, taken, apart) -> dict[str, Any]:
+        if self.pairwise:  # `atoms` are the moves
+            move = Sparse(atoms.indices.ravel(), atoms.values.ravel(), atoms.size)
+            return {"move": move, "drift": apart}
         if road == "moves":
             return {"move": after - before, "drift": apart}
         shares, keep = weights(taken)
