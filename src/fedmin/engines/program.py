@@ -76,16 +76,20 @@ def _ask(plan: Plan, run: Run, exchange, e: int, data: Data, state: State, cohor
     first = _me(plan) * plan.share
     keys = jax.vmap(lambda i: part.key_of(key, t, e, i))(ids)  # all at once, outside of the loop
 
-    def client(slot, clients, memory, check):
+    # a client is asked once: what it holds is read from before the loop and written beside it. Read
+    # from what is written, its parts go into several kernels, and all states are copied a client
+    before = state.clients, state.memory[e]
+
+    def client(slot, check):
         i = ids[slot]
         mine = i - first
-        held, kept = jax.tree.map(lambda a: a[mine], (clients, memory))
+        held, kept = jax.tree.map(lambda a: a[mine], before)
         return part.client_part(
             run, exchange, plan.form.view(data, i), held, kept, part.known(exchange, told, i),
             data.shares[i], Now(t, keys[slot]), check,
         )  # fmt: skip
 
-    sent = jax.eval_shape(client, slots[0], state.clients, state.memory[e], here > 0)[0]
+    sent = jax.eval_shape(client, slots[0], here > 0)[0]
     zeros = part.combined_zeros(run, exchange, sent, len(ids))
 
     def group(check, j, carry):
@@ -94,12 +98,10 @@ def _ask(plan: Plan, run: Run, exchange, e: int, data: Data, state: State, cohor
         there = places < here
         slot = slots[places]
         if plan.chunk == 1:
-            one = client(slot[0], clients, memory, check)
+            one = client(slot[0], check)
             wires, held, kept, fine = jax.tree.map(lambda a: a[None], one)
         else:
-            wires, held, kept, fine = jax.vmap(client, (0, None, None, None))(
-                slot, clients, memory, check
-            )
+            wires, held, kept, fine = jax.vmap(client, (0, None))(slot, check)
             wires = jax.tree.map(partial(mask, there), wires)
         mine = jnp.where(there, ids[slot] - first, plan.share)
         clients, memory = write((clients, memory), mine, (held, kept))
@@ -110,7 +112,7 @@ def _ask(plan: Plan, run: Run, exchange, e: int, data: Data, state: State, cohor
             combined = write(combined, jnp.where(there, slot, len(ids)), wires)
         return combined, clients, memory, culprit
 
-    carry = (zeros, state.clients, state.memory[e], jnp.asarray(NOBODY, jnp.int32))
+    carry = (zeros, *before, jnp.asarray(NOBODY, jnp.int32))
 
     def everyone(check):
         return lax.fori_loop(0, -(-here // plan.chunk), partial(group, check), carry)
