@@ -33,7 +33,7 @@ class Setting:
     network_rounds: int = 60
     network_every: int = 2  # measuring takes as long as a round
     network_seeds: tuple[int, ...] = (0,)
-    network_finalists: int = 2
+    network_finalists: int = 1
     network_search: int = 10
     network_steps: tuple[float, ...] = (0.01, 0.03, 0.07, 0.1, 0.3)
     network_server_steps: tuple[float, ...] = (0.1, 1.0)
