@@ -64,6 +64,14 @@ def recalled(path: Path | None, spec: Callable, curve: Callable) -> dict[Any, An
     return found
 
 
+def whole(results: Iterable[Any]) -> list[Any]:
+    """Results of runs that came to their end; half a run must not get into a book."""
+    results = list(results)
+    if any(result.status == "interrupted" for result in results):
+        raise KeyboardInterrupt
+    return results
+
+
 def kept(path: Path | None, curves: Iterable[Any]) -> None:
     """Write the book, a line a run."""
     if path is not None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import fedmin
-from experiments.paper import kept, recalled
+from experiments.paper import kept, recalled, whole
 from experiments.ssca.runs import bar
 from fedmin import data
 
@@ -172,7 +172,7 @@ class World:
                 participation=fedmin.Bernoulli(spec.p) if spec.p < 1 else fedmin.Everyone(),
                 certificate=False,
             )  # fmt: skip
-        history = result.history
+        history = whole([result])[0].history
         columns = {name: _short(history[name]) for name in ("objective", "gap", "accuracy")}
         return Curve(
             spec, result.status, round(result.run_seconds, 2),

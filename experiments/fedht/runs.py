@@ -14,7 +14,7 @@ import numpy as np
 
 import fedmin
 from experiments.fedht.worlds import World
-from experiments.paper import kept, recalled
+from experiments.paper import kept, recalled, whole
 
 STEPS = (10.0, 1.0, 0.6, 0.3, 0.1, 0.06, 0.03, 0.01, 0.001)  # the paper's grid
 LOCAL = (3, 5, 8, 10)  # the paper's K
@@ -109,7 +109,9 @@ class Book:
                 rounds=first.rounds, every=first.every, record=record,
                 over={"step": [world.scale * spec.step for spec in specs]},
             )  # fmt: skip
-        return [curve(spec, one, world.scale) for spec, one in zip(specs, found, strict=True)]
+        return [
+            curve(spec, one, world.scale) for spec, one in zip(specs, whole(found), strict=True)
+        ]
 
     def recall(self) -> None:
         """Take up the runs that the book has."""

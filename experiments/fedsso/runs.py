@@ -15,7 +15,7 @@ import numpy as np
 
 import fedmin
 from experiments.fedsso.worlds import WORLDS
-from experiments.paper import kept, recalled
+from experiments.paper import kept, recalled, whole
 from fedmin import LBFGS, DenseInverse, FedAC, FedAvg, FedDANE, FedNL, FedOpt, FedSSO, Scaffold
 
 # an objective is a pass over all training rows, twice a round's own work: on MNIST, where claims
@@ -172,7 +172,8 @@ class Book:
         return [self.done[one] for one in wanted]
 
     def _enter(self, found: Iterable[tuple[Spec, fedmin.Result]]) -> None:
-        for spec, result in found:
+        specs, results = zip(*found, strict=True)
+        for spec, result in zip(specs, whole(results), strict=True):
             self.done[spec] = curve = _curve(spec, result)
         best = max(curve.accuracy)
         self.say(f"# {tuple(curve.spec)} {curve.status} best {best:.4f} {curve.seconds} s")

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import fedmin
-from experiments.paper import kept, recalled
+from experiments.paper import kept, recalled, whole
 from fedmin import SSCA, FedAvg, FedSGD, Power, WithoutReplacement
 
 ON_COLUMNS = ("alg3", "alg4")
@@ -199,10 +199,11 @@ def _minimize(world: World, spec: Spec, problem, method, **options) -> fedmin.Re
         # diverged or infeasible: the curve's status says so
         warnings.simplefilter("ignore", RuntimeWarning)
         split = world.columns if spec.algorithm in ON_COLUMNS else world.federation
-        return fedmin.minimize(
+        result = fedmin.minimize(
             problem, split, method, rounds=spec.rounds, seed=spec.seed,
             every=spec.every, progress=False, **options,
         )  # fmt: skip
+    return whole([result])[0]
 
 
 def _curve(spec: Spec, result: fedmin.Result, cost, squares, more=None) -> Curve:
