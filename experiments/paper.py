@@ -48,8 +48,8 @@ def compiled_quickly(when: bool) -> Iterator[None]:
 
 def measured(command: str) -> dict[str, Any]:
     """When, by what and with what versions a result was made."""
-    made = {"date": time.strftime("%Y-%m-%d"), "command": command}
-    return made | {"versions": fedmin.reports.versions()}
+    versions = {k: v for k, v in fedmin.reports.versions().items() if k != "platform"}
+    return {"date": time.strftime("%Y-%m-%d"), "command": command, "versions": versions}
 
 
 def recalled(path: Path | None, spec: Callable, curve: Callable) -> dict[Any, Any]:
