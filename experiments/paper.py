@@ -106,14 +106,25 @@ class Paper:
         for name in names:
             with compiled_quickly(setting is self.quick):
                 claim = self.checks[name](book, setting)
-            command = f"python -m experiments.{self.name} --only {name}"
-            made = measured(command + (" --quick" if setting is self.quick else ""))
+            made = measured(self.command(name, setting))
             said = {**claim._asdict(), "setting": asdict(setting), "measured": made}
             (out / f"{name}.json").write_text(json.dumps(said, indent=1) + "\n", "utf-8")
             self.draw(claim, book, setting, out)
             say(str(claim))
             found.append(claim)
         return found
+
+    def command(self, name: str, setting: Any) -> str:
+        """What checks a claim in this setting."""
+        words = f"python -m experiments.{self.name} --only {name}"
+        if setting is self.quick:
+            return f"{words} --quick"
+        tables, seeds = getattr(setting, "tables", None), getattr(setting, "seeds", None)
+        if tables != getattr(self.setting, "tables", None):
+            words += f" --tables {' '.join(tables)}"
+        if seeds != getattr(self.setting, "seeds", None):
+            words += f" --seeds {len(seeds)}"
+        return words
 
     def main(self, arguments: list[str] | None = None) -> None:
         """The command line; a setting's tuples of numbers or names can be given as options."""
