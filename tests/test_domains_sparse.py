@@ -72,8 +72,7 @@ def test_long_vectors_by_blocks():
         np.testing.assert_array_equal(found, np.sort(np.argsort(-x, kind="stable")[:tau]))
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("digits", [0, 1, 6])  # many ties, some, none
+@pytest.mark.parametrize(("seed", "digits"), [(0, 0), (1, 1), (2, 6)])  # many ties, some, none
 def test_halving_keeps_what_sorting_does(seed, digits):
     rng = np.random.default_rng(seed)
     x = np.round(rng.standard_normal(60), digits)

@@ -220,6 +220,7 @@ def test_programs_are_forgotten_where_memory_has_too_many_pieces(apart, monkeypa
     kept = program._programs.cache_info().currsize
     (tmp_path / "few").write_text("3\n")
     monkeypatch.setattr(program, "MOST_MAPS", tmp_path / "few")
+    monkeypatch.setattr(program, "LOOK", 1)
     again = run(apart, FedSGD(0.3), rounds=2)
     assert kept > 0
     assert program._programs.cache_info().currsize == 1

@@ -20,6 +20,7 @@ class Setting:
 
     tables: tuple[str, ...] = ("mnist", "synthetic", "cifar10_batch1")
     splits: tuple[str, ...] = SPLITS
+    balls: tuple[str, ...] = BALLS
     rounds: int = 100
     clients: int = 10
     search_rows: int = 2000
@@ -30,7 +31,6 @@ class Setting:
     lengths: tuple[float, ...] = (1.0, 3.0)  # of FedDR's local steps, times L + 1/eta
     network_rows: int = 1000  # of MNIST, for the CNN
     network_search: int = 300
-    network_balls: tuple[str, ...] = BALLS
     stochastic_rounds: int = 300
     stochastic_clients: int = 100
     batch: int = 64
@@ -61,6 +61,7 @@ class Setting:
 QUICK = Setting(
     tables=("synthetic",),
     splits=("non-iid",),
+    balls=("l2",),
     rounds=6,
     clients=4,
     search_rows=400,
@@ -71,7 +72,6 @@ QUICK = Setting(
     lengths=(1.0,),
     network_rows=40,
     network_search=40,
-    network_balls=("l2",),
     stochastic_rounds=6,
     stochastic_clients=5,
     batch=8,

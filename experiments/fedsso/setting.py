@@ -88,5 +88,5 @@ QUICK = Setting(
     two_steps=(0.1,),
     absent=("drop 30 %",),
     strong=(0.1,),
-    methods=("fedsso", "fedavg", "fedac", "feddane"),
+    methods=("fedsso", "fedavg"),
 )

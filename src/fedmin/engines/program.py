@@ -10,6 +10,7 @@ segment     the compiled loop runs up to SEGMENT rounds, records inside, and ret
 """
 
 from functools import lru_cache, partial
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -27,7 +28,11 @@ from fedmin.engines.rounds import AGGREGATE, NOBODY, SERVER, Run, State, Told
 from fedmin.method import Now
 
 SEGMENT = 512
+LOOK = 50  # every so many times; a look takes milliseconds
 MAPS, MOST_MAPS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
+
+
+_asked = count(1)  # how often programs were asked for
 
 
 class Plan(NamedTuple):
@@ -271,7 +276,7 @@ def _begin(plan: Plan, run: Run, data: Data, key: Array) -> tuple[State, Array]:
 
 def programs(plan: Plan):
     """The compiled `_begin` and `_segment` of a plan."""
-    if _crowded():
+    if next(_asked) % LOOK == 0 and _crowded():
         _programs.cache_clear()
         jax.clear_caches()
     return _programs(plan)
