@@ -18,6 +18,7 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 import known  # noqa: E402
+from experiments.paper import compiled_quickly  # noqa: E402
 
 # compiling is slow and shared machines are uneven: a time limit would test the machine
 settings.register_profile("fedmin", deadline=None, max_examples=40, derandomize=True)
@@ -27,9 +28,8 @@ settings.load_profile("fedmin")
 @pytest.fixture(scope="module")
 def quick_to_compile():
     """For files whose many small programs are run for a moment only: compiling is most of it."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+    with compiled_quickly(True):
+        yield
 
 
 @pytest.fixture(scope="session")

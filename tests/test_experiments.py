@@ -4,7 +4,6 @@ import dataclasses
 import importlib.util
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
@@ -16,12 +15,7 @@ from fedmin import data
 ROOT = Path(__file__).resolve().parents[1]
 
 
-@pytest.fixture(autouse=True)
-def quick_to_compile():
-    """Speed does not matter here, and compiling is most of it."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
 
 
 def made(costs, squares=None, status="done", **changes) -> Curve:

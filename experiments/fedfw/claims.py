@@ -53,12 +53,8 @@ def compare(
     parts, said, numbers = [], [], {}
     near = total = 0
     for (table, split, ball), printed in paper.items():
-        if any(
-            one not in some
-            for one, some in (
-                (table, setting.tables), (split, setting.splits), (ball, setting.balls)
-            )
-        ):  # fmt: skip
+        asked = table in setting.tables and split in setting.splits and ball in setting.balls
+        if not asked:
             continue
         wins = []
         for scaling in SCALINGS:

@@ -101,7 +101,7 @@ def two_labels(book: Book, setting: Setting) -> Claim:
         ]
         best = max(book.curves(specs), key=search.area)
         found[f"{method} B={batch}"] = row([best], setting.levels)
-        needs = ", ".join(f"{best.reached(level):g}" for level in levels).replace("inf", "never")
+        needs = ", ".join(shown(best.reached(level)) for level in levels)
         words.append(f"{method} B={batch} alpha={best.spec.steps[0]:g}: {needs}")
     ours = [one for name, one in found.items() if name.startswith("fedsso")]
     parts = [

@@ -87,6 +87,5 @@ QUICK = Setting(
     two_batches=(100,),
     two_steps=(0.1,),
     absent=("drop 30 %",),
-    strong=(0.1,),
     methods=("fedsso", "fedavg"),
 )

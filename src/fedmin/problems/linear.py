@@ -47,14 +47,6 @@ def check_labels(problem: Any, y: Any, classes: int) -> None:
         )
 
 
-def check_numbers(problem: Any, y: Any) -> None:
-    """Refuse targets that are not one number a row."""
-    if np.ndim(y) != 1:
-        raise ValueError(
-            f"{type(problem).__name__} needs one number a row, got y of shape {np.shape(y)}"
-        )
-
-
 def check_ridge(l2: float | None) -> None:
     """Refuse a negative l2."""
     if l2 is not None:
@@ -176,7 +168,22 @@ class Linear(FirstLayer):
         check_features(self, features)
 
 
-class LeastSquares(Linear):
+class Regression(Linear):
+    """A convex loss of z.x and a number; a subclass says which."""
+
+    @property
+    def convex(self):
+        return True
+
+    def check(self, features, classes, y):
+        super().check(features, classes, y)
+        if np.ndim(y) != 1:
+            raise ValueError(
+                f"{type(self).__name__} needs one number a row, got y of shape {np.shape(y)}"
+            )
+
+
+class LeastSquares(Regression):
     """mean of (z.x - y)^2 / 2  +  l2/2 |x|^2.
 
     >>> import fedmin
@@ -184,19 +191,11 @@ class LeastSquares(Linear):
     10
     """
 
-    @property
-    def convex(self):
-        return True
-
     def loss(self, prediction, y):
         return 0.5 * (prediction - y) ** 2
 
-    def check(self, features, classes, y):
-        super().check(features, classes, y)
-        check_numbers(self, y)
 
-
-class Huber(Linear):
+class Huber(Regression):
     """mean of h(z.x - y)  +  l2/2 |x|^2, h(r) = r^2/2 up to |r| = delta and straight beyond: wild
     targets count less than in least squares.
 
@@ -210,30 +209,18 @@ class Huber(Linear):
     def __check_init__(self):
         checks.positive("delta", self.delta)
 
-    @property
-    def convex(self):
-        return True
-
     def loss(self, prediction, y):
         r = jnp.abs(prediction - y)
         return jnp.where(r <= self.delta, 0.5 * r**2, self.delta * (r - 0.5 * self.delta))
 
-    def check(self, features, classes, y):
-        super().check(features, classes, y)
-        check_numbers(self, y)
 
-
-class Poisson(Linear):
+class Poisson(Regression):
     """mean of exp(z.x) - y z.x  +  l2/2 |x|^2: y >= 0 counts events at the rate exp(z.x).
 
     >>> import fedmin
     >>> fedmin.Poisson(10, bias=True).size()
     11
     """
-
-    @property
-    def convex(self):
-        return True
 
     def loss(self, prediction, y):
         # far out, at a rate of 10^34, by the tangent: a wild row has a large loss, not Inf
@@ -242,7 +229,6 @@ class Poisson(Linear):
 
     def check(self, features, classes, y):
         super().check(features, classes, y)
-        check_numbers(self, y)
         if len(y) and np.min(y) < 0:
             row = int(np.argmin(y))
             raise ValueError(f"Poisson counts events, y >= 0; row {row} has {np.asarray(y)[row]}")
