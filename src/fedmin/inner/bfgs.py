@@ -101,11 +101,12 @@ class Change(NamedTuple):
 
     def matrix(self, M: Array) -> Array:
         """The new matrix, in one pass."""
-        a = self.w_uu * self.u + self.w_uv * self.v
-        b = self.w_uv * self.u + self.w_vv * self.v
-        # else the compiler works out the vectors anew for every entry of the matrix
-        u, v, a, b, r = lax.optimization_barrier((self.u, self.v, a, b, self.r))
-        return r * M + (u[:, None] * a + v[:, None] * b)
+        # u, v, a = w_uu u + w_uv v and b = w_uv u + w_vv v as one product, which the compiler keeps
+        # as it is: sums of vectors it would work out anew for every entry of the matrix
+        rows = [[1.0, 0.0], [0.0, 1.0], [self.w_uu, self.w_uv], [self.w_uv, self.w_vv]]
+        made = jnp.array(rows, M.dtype) @ jnp.stack([self.u, self.v])
+        u, v, a, b = lax.optimization_barrier(made)
+        return self.r * M + (u[:, None] * a + v[:, None] * b)
 
     def only(self, when: Array, r: Array | float = 1.0) -> "Change":
         """This change, or only the factor `r`; then nothing in it matters, were it NaN."""

@@ -186,9 +186,9 @@ def _identity(x: Array, scale: Array | float) -> Array:
 
 
 def _diagonal(M: Array, when: Array, scale: Array | float) -> Array:
-    """scale on the diagonal; M is 0 then. By its d entries: a mask would be another pass."""
-    at = jnp.arange(len(M))
-    return M.at[at, at].set(jnp.where(when, jnp.asarray(scale, M.dtype), M[at, at]))
+    """scale on the diagonal; M is 0 then."""
+    row, column = (lax.broadcasted_iota(jnp.int32, M.shape, axis) for axis in (0, 1))
+    return M + jnp.where(row == column, jnp.where(when, scale, 0).astype(M.dtype), 0)
 
 
 def _rescaled(state: Matrix, pair: Pair, scaled: bool, wanted: Array) -> Array:
