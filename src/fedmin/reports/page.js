@@ -168,9 +168,11 @@ data.runs.forEach((run, i) => {
     if (hidden.has(i)) hidden.delete(i);
     else hidden.add(i);
     button.setAttribute("aria-pressed", String(!hidden.has(i)));
-    charts.forEach((c) => c.draw());
+    draw();
   });
   legend.append(button);
 });
+const draw = () => charts.forEach((c) => c.draw());
+draw();
 // in the next frame: drawing changes sizes, and an observer must not do so while it is told of them
-new ResizeObserver(() => requestAnimationFrame(() => charts.forEach((c) => c.draw()))).observe(place);
+new ResizeObserver(() => requestAnimationFrame(draw)).observe(place);
