@@ -72,6 +72,7 @@ def against_scipy(rows: int) -> None:
     problem = fedmin.over(fedmin.LeastSquares(FEATURES), fedmin.L0Ball(TAU))
     method = fedmin.FedIterHT(STEP, local_steps=K, batches=fedmin.Full())
     count = fedmin.Measure("count", lambda problem, x: jnp.sum(x != 0))
+
     def ours(rounds=4):
         result = fedmin.minimize(
             problem, federation, method, rounds=rounds, every=rounds, record=[count], progress=False

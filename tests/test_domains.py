@@ -20,6 +20,7 @@ from fedmin import (
     Product,
     Simplex,
 )
+from fedmin.local.atoms import dense
 
 pytestmark = pytest.mark.usefixtures("quick_to_compile")
 D = 6
@@ -107,6 +108,20 @@ def test_atoms_are_the_least(entry):
             assert sum(a.nbytes for a in jax.tree.leaves(u)) < D * 8
     zero = lmo(jnp.zeros(D))
     assert inside(zero.dense() if isinstance(zero, fedmin.Payload) else zero)
+
+
+def test_atoms_travel_small_and_come_back(entry):
+    """Weighted sums of what travels are what the weighted sums of atoms are made of."""
+    name, domain, _, _ = entry
+    gs, w = jnp.asarray(directions(3)), jnp.array([0.5, 0.3, 0.1, 0.4])
+    atoms = [domain.lmo(g) for g in gs]
+    forms = [domain.packed(u) for u in atoms]
+    whole, z = (
+        sum(a * dense((u,)) for a, u in zip(w, some, strict=True)) for some in (atoms, forms)
+    )
+    np.testing.assert_allclose(domain.unpacked(z, jnp.sum(w)), whole, atol=1e-12)
+    if name != "l2":
+        assert sum(a.nbytes for a in jax.tree.leaves(forms[0])) < D * 8
 
 
 def nearest(x, region, total=None):

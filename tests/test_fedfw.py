@@ -99,6 +99,25 @@ def wide(clients: int = 2, dim: int = 40) -> known.World:
     return over(known.World(fedmin.LeastSquares(dim), made), L1Ball(RADIUS))
 
 
+@pytest.mark.parametrize("participation", [fedmin.Everyone(), fedmin.Uniform(1)], ids=str)
+@pytest.mark.parametrize("each", [lambda box: box, fedmin.Product], ids=["box", "product"])
+def test_a_box_with_its_own_numbers_sends_bits(each, participation):
+    """Both ends know the numbers: what travels of a corner is on which side it is, both ways."""
+    low, high = -np.linspace(0.1, 1, 40), np.linspace(1, 0.2, 40)
+    world = over(wide(), each(fedmin.Box(low, high)))
+    drawn = cohorts(participation, 0, 2)[:4]
+    x, mean = algorithm_1(
+        world, "fedfw", 1.5, drawn, lmo=lambda g: np.where(g > 0, low, high)
+    )[-1]  # fmt: skip
+    result = run(world, method_of("fedfw"), rounds=4, participation=participation)
+    np.testing.assert_allclose(result.solution, mean, rtol=1e-9, atol=1e-13)
+    np.testing.assert_allclose(result.clients.x, x, rtol=1e-9, atol=1e-13)
+    everyone = participation == fedmin.Everyone()
+    assert result.method.road(result.problem) == ("shared" if everyone else "copies")
+    replies = sum(map(len, drawn))
+    assert result.ledger.by_kind()["up atom"] == replies * (40 / 8 + 2 * 8)
+
+
 def test_atoms_go_down_where_they_are_smaller():
     world = wide()
     everyone = [[0, 1]] * 4

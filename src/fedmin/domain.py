@@ -3,6 +3,7 @@
 A set answers `contains` and `diameter`, and what it can of
     project(x)   the nearest point of the set
     lmo(g)       an atom, the point u of the set with the least <g, u>, in a compact form
+    packed(u)    an atom as it travels, and unpacked(z, w) its way back
     compact(x)   a point of the set as it travels: what can be left out is
     away(x, g)   of the atoms that x is made of, the one that g would give up first
 The sets are in `domains/`, one family a file.
@@ -44,6 +45,14 @@ class Domain(eqx.Module):
     def lmo(self, g: Array) -> Array | Payload:
         """The atom u of the set with the least <g, u>."""
         raise TypeError(f"{type(self).__name__} has no linear minimizer")
+
+    def packed(self, u: Any) -> Any:
+        """An atom as it travels, a form of some vector z: both ends know the set."""
+        return u
+
+    def unpacked(self, z: Array, weight: Array | float) -> Array:
+        """The weighted sum of atoms, from that of their z and the sum of their weights."""
+        return z
 
     def away(self, x: Array, g: Array) -> tuple[Sparse, Array]:
         """Of the atoms v that x is a mean of, the one with the largest <g, v>: the part of x that

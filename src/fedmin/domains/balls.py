@@ -159,11 +159,11 @@ class LinfBall(Ball):
 class Box(Domain):
     """lower <= x_j <= upper: two numbers, or a number each for every entry of x.
 
-    With numbers for every entry an atom travels dense.
-
     >>> import jax.numpy as jnp, fedmin
     >>> fedmin.Box(0.0, 1.0).project(jnp.array([-2.0, 0.5]))
     Array([0. , 0.5], dtype=float32)
+    >>> fedmin.Box(jnp.zeros(2), jnp.array([1.0, 3.0])).lmo(jnp.array([1.0, -1.0]))
+    Array([0., 3.], dtype=float32)
     """
 
     lower: Any
@@ -194,9 +194,20 @@ class Box(Domain):
         return jnp.all((x >= self.lower - slack) & (x <= self.upper + slack))
 
     def lmo(self, g):
-        if jnp.ndim(self.lower) or jnp.ndim(self.upper):
+        if self._each:
             return jnp.where(g > 0, self.lower, self.upper).astype(g.dtype)
         return _corner(g, self.lower, self.upper)
+
+    def packed(self, u):
+        # whether upper, a bit an entry; both ends know lower and upper
+        return _corner(0.5 * (self.lower + self.upper) - u, 0.0, 1.0) if self._each else u
+
+    def unpacked(self, z, weight):
+        return weight * self.lower + (self.upper - self.lower) * z if self._each else z
+
+    @property
+    def _each(self) -> bool:
+        return jnp.ndim(self.lower) + jnp.ndim(self.upper) > 0
 
     def project(self, x):
         return jnp.clip(x, self.lower, self.upper)

@@ -88,6 +88,13 @@ class Product(Domain):
             for (one, part), last in zip(self.cut(g), old, strict=True)
         ))  # fmt: skip
 
+    def packed(self, u):
+        each = zip(self._each(), u.parts, strict=True)
+        return Joined(tuple(one.packed(part) for one, part in each))
+
+    def unpacked(self, z, weight):
+        return jnp.concatenate([one.unpacked(part, weight) for one, part in self.cut(z)])
+
     @property
     def diameter(self):
         return jnp.sqrt(sum(one.diameter**2 for one in self._each()))

@@ -29,6 +29,7 @@ sends them down in its place, and clients keep an xbar of their own.
 
 import warnings
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -197,7 +198,7 @@ class FedFW(Method):
 
     def client(self, problem, rows, own, down, now):
         road = self.road(problem)
-        mean = self._mean(own, down, now) if road == "shared" else down["model"]
+        mean = self._mean(problem, own, down, now) if road == "shared" else down["model"]
         etas, growths = self._schedule(now.round)
         start = Client(own.x, own.memory, (), own.near, own.slow)
 
@@ -211,7 +212,7 @@ class FedFW(Method):
                 move = swap(problem.domain, x, g, self.smoothness + c)
                 return Client(x + move.dense(), memory, (), (), own.slow), (move, eta)
             atom = self._atom(problem, g, own.slow, near)
-            s = dense(atom)
+            s = self._point(problem, dense(atom), 1.0)
             if self.smoothness is not None:
                 eta = short_step(x, s, g, self.smoothness + c)
             x = (1 - eta) * x + eta * s
@@ -237,10 +238,10 @@ class FedFW(Method):
         also = {} if self.smoothness is None else {"keep": keep}
         return {"atom": sent, "drift": apart, **also}
 
-    def _mean(self, own, down, now):
+    def _mean(self, problem, own, down, now):
         """xbar, from the last round's atoms."""
         _, keep = weights(self._schedule(jnp.maximum(now.round - 1, 0))[0])
-        new = keep * own.mean + added(payload.total(down["atoms"]))
+        new = keep * own.mean + self._point(problem, payload.total(down["atoms"]), 1 - keep)
         return jnp.where(now.round == 0, own.mean, new)
 
     def _schedule(self, round: Array) -> tuple[Array, Array]:
@@ -258,12 +259,17 @@ class FedFW(Method):
         """The atom, in the form of the problem's set and, if there is one, of the larger one."""
         domain = problem.domain
         if self.split is None:
-            return (domain.lmo(g, near[0]) if near else domain.lmo(g),)
+            return (domain.packed(domain.lmo(g, near[0]) if near else domain.lmo(g)),)
         larger = self._larger(problem)
         blanks = [_zeros(jax.eval_shape(one.lmo, g)) for one in (domain, larger)]
         return lax.cond(
             slow, lambda g: (blanks[0], larger.lmo(g)), lambda g: (domain.lmo(g), blanks[1]), g
         )
+
+    def _point(self, problem, forms, weight) -> Array:
+        """The sum of atoms that weigh so much together, from the sum of what travels of them."""
+        total = added(forms)
+        return total if self.split is not None else problem.domain.unpacked(total, weight)
 
     # ------------------------------------------------------------ the server's half
 
@@ -275,19 +281,22 @@ class FedFW(Method):
             if road == "moves":
                 return new._replace(x=server.x + total["move"])
             _, keep = weights(self._schedule(now.round)[0])
-            return new._replace(x=keep * server.x + added(total["atom"]))
+            x = keep * server.x + self._point(problem, total["atom"], 1 - keep)
+            return new._replace(x=x)
         shares, sent = aggregate.shares, aggregate.sent
         new = server._replace(drift=jnp.sqrt(shares @ sent["drift"] / aggregate.weight))
         weighted = jax.vmap(payload.scaled)(sent["atom"], shares)
         _, keep = weights(self._schedule(now.round)[0])
         if road == "shared":
-            x = keep * server.x + added(payload.total(weighted))
+            x = keep * server.x + self._point(problem, payload.total(weighted), 1 - keep)
             return new._replace(x=x, atoms=weighted)
         keep = sent["keep"] if "keep" in sent else jnp.full_like(shares, keep)
         old = server.copies[aggregate.ids]
         # x_i lose what the step takes, all p_i of it, and get their atoms
-        x = server.x - (shares * (1 - keep)) @ old + added(payload.total(weighted))
-        copies = keep[:, None] * old + jax.vmap(added)(payload.dense_each(sent["atom"]))
+        taken = shares * (1 - keep)
+        got = self._point(problem, payload.total(weighted), jnp.sum(taken))
+        each = jax.vmap(partial(self._point, problem))(payload.dense_each(sent["atom"]), 1 - keep)
+        x, copies = server.x - taken @ old + got, keep[:, None] * old + each
         there = jnp.where(shares > 0, aggregate.ids, self.clients)
         return new._replace(x=x, copies=server.copies.at[there].set(copies, mode="drop"))
 
