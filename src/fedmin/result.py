@@ -126,12 +126,8 @@ class Result:
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        write_csv(folder / "history.csv", self.history)
-        ways = {way: np.diff(self.ledger.cumulative(way)) for way in ("down", "up")}
-        rounds = {"round": range(len(self.ledger.counts)), "clients": self.ledger.counts}
-        write_csv(
-            folder / "ledger.csv", rounds | {f"bytes_{way}": each for way, each in ways.items()}
-        )
+        for name, table in tables(self).items():
+            write_csv(folder / f"{name}.csv", table)
         if self.solution is not None:
             np.save(folder / "model.npy", np.asarray(self.solution))
         words: dict[str, Any] = {"format": FORMAT, **{k: getattr(self, k) for k in WORDS}}
@@ -208,6 +204,14 @@ def write_text(path: Path, text: str) -> None:
     beside = path.with_name(path.name + ".part")
     beside.write_text(text, "utf-8")
     beside.replace(path)
+
+
+def tables(result: Result) -> dict[str, dict[str, Any]]:
+    """What happened, as columns: the history, and clients and bytes of every round."""
+    ledger = result.ledger
+    rounds = {"round": range(len(ledger.counts)), "clients": ledger.counts}
+    ways = {f"bytes_{way}": np.diff(ledger.cumulative(way)) for way in ("down", "up")}
+    return {"history": dict(result.history), "ledger": rounds | ways}
 
 
 def write_csv(path: Path, columns: Mapping[str, Any]) -> None:

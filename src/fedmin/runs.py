@@ -4,7 +4,7 @@
     environment.json   versions and devices
     checkpoint-*.bin   the newest two, while it runs and after
     history.csv, ledger.csv, model.npy, result.json, certificate.json      see Result.save
-    history.parquet    where pandas and pyarrow are installed
+    history.parquet, ledger.parquet    where pandas and pyarrow are installed
     report.html        one page that opens offline
 
 A folder's name ends with a hash of what is run: the same run is found again, not computed twice.
@@ -14,6 +14,7 @@ import json
 import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,19 +22,22 @@ from typing import Any, NamedTuple
 import jax
 import tomli_w
 
+from fedmin.certificate import certificate_of
 from fedmin.channels import Plain
 from fedmin.config import Config, Job, Pieces, resolved
 from fedmin.describe import describe
+from fedmin.domain import Free
 from fedmin.engines import rounds as part
 from fedmin.engines.checkpoint import Checkpoint
 from fedmin.engines.progress import News, Show
 from fedmin.engines.simulator import messages_of
+from fedmin.federation import Federation
 from fedmin.logs import LOGS, Log
 from fedmin.minimize import assemble, minimize
 from fedmin.participation import Everyone
 from fedmin.reports.page import page
 from fedmin.reports.versions import versions
-from fedmin.result import Result, write_text
+from fedmin.result import Result, tables, write_text
 
 NOTE = 2.0  # seconds between notes of a run that is going on
 ENDED = ("done", "stopped", "diverged", "infeasible")
@@ -85,6 +89,7 @@ def run_one(job: Job, folder: Path, *, force: bool = False, progress: Show = Non
         problem, federation, method, progress=_noted(pieces, folder, progress, logs),
         checkpoint=checkpoint, **options,
     )  # fmt: skip
+    result = _certified(result, federation)
     result.save(folder)
     _parquet(result, folder)
     for log in logs:
@@ -95,10 +100,21 @@ def run_one(job: Job, folder: Path, *, force: bool = False, progress: Show = Non
     return Ran(job, folder, result, False)
 
 
+def _certified(result: Result, federation: Federation) -> Result:
+    """With a certificate, also where `minimize` makes none: of a free problem, |grad F|."""
+    free = isinstance(result.problem.domain, Free)
+    if result.certificate is not None or result.status == "diverged" or not free:
+        return result
+    return replace(result, certificate=certificate_of(result, federation))
+
+
 def _parquet(result: Result, folder: Path) -> None:
-    """The history once more, for those who have pandas and pyarrow."""
+    """The tables once more, for those who have pandas and pyarrow."""
     if all(find_spec(name) is not None for name in ("pandas", "pyarrow")):
-        result.to_pandas().to_parquet(folder / "history.parquet")
+        import pandas  # type: ignore[import-untyped]
+
+        for name, table in tables(result).items():
+            pandas.DataFrame(table).to_parquet(folder / f"{name}.parquet")
 
 
 def _without_name(words: dict[str, Any]) -> dict[str, Any]:
