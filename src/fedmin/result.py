@@ -23,12 +23,12 @@ WORDS = ("rounds", "seed", "status", "reason", "compile_seconds", "run_seconds")
 
 
 class Best(NamedTuple):
-    """The best recorded model of a run that was loaded."""
+    """The best recorded model: feasible with the lowest objective, else the least violation."""
 
-    x: np.ndarray
-    objective: float
-    violation: float
-    round: int
+    x: Any
+    objective: Any
+    violation: Any
+    round: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,11 +199,23 @@ def _words_of(line: Line) -> dict[str, Any]:
     return {**asdict(line), "parts": dict(line.parts)}
 
 
-def write_text(path: Path, text: str) -> None:
+def write_whole(path: Path, data: bytes) -> None:
     """Write a file whole or not at all."""
     beside = path.with_name(path.name + ".part")
-    beside.write_text(text, "utf-8")
-    beside.replace(path)
+    try:
+        with beside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text whole or not at all."""
+    write_whole(path, text.encode())
 
 
 def tables(result: Result) -> dict[str, dict[str, Any]]:

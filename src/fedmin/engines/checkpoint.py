@@ -27,6 +27,7 @@ from fedmin.describe import digest
 from fedmin.engines import wire
 from fedmin.engines.history import History
 from fedmin.ledger import Ledger
+from fedmin.result import write_whole
 
 MAGIC = b"FMINCKPT"
 VERSION = 1
@@ -144,16 +145,7 @@ class Keeper:
     def _write(self, path: Path, words: dict, arrays: Any) -> None:
         said = json.dumps(words).encode()
         body = wire.encode(wire.Envelope("down", words["done"], 0, 0), arrays)
-        beside = path.with_suffix(".part")
-        try:
-            with beside.open("wb") as file:
-                file.write(FRONT.pack(MAGIC, VERSION, len(said)) + said + body)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(path)
-        except OSError:
-            beside.unlink(missing_ok=True)
-            raise
+        write_whole(path, FRONT.pack(MAGIC, VERSION, len(said)) + said + body)
 
     def _files(self) -> list[Path]:
         """Checkpoints, newest first."""

@@ -21,6 +21,7 @@ from fedmin.method import Aggregate, Exchange, Method, Now
 from fedmin.metrics import Metric, Rule, numbered
 from fedmin.participation import Participation
 from fedmin.problem import Problem
+from fedmin.result import Best
 from fedmin.rows import Columns, Rows, Shard
 
 # parties that are not clients, as numbers no client has
@@ -46,16 +47,7 @@ class State(eqx.Module):
     server: Any
     clients: Any  # a leading client axis on every leaf
     memory: tuple[Any, ...]  # the channel's, an entry an exchange, a leading client axis
-    best: "Best | None" = None  # of what was recorded, where there are constraints
-
-
-class Best(eqx.Module):
-    """The best recorded model: feasible with the lowest objective, else the least violation."""
-
-    x: Array
-    objective: Array
-    violation: Array
-    round: Array
+    best: Best | None = None  # of what was recorded, where there are constraints
 
 
 def key_of(key: Array, round: Array, exchange: int, party: Array | int) -> Array:
