@@ -11,7 +11,11 @@ LABELS = {
     "megabytes": "megabytes sent and received",
     "objective": "objective F(x)",
     "accuracy": "test accuracy",
+    "test_objective": "F(x) on test rows",
     "gradient_norm": "gradient norm |grad F(x)|",
+    "violation": "violation of the constraints",
+    "stationarity": "stationarity",
+    "gap": "gap over the set",
 }
 COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#555555")
 

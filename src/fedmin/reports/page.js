@@ -86,7 +86,8 @@ class Chart {
     const ys = this.runs(true).flatMap((r) => r.ys.filter((v) => v !== null));
     if (!ys.length) return void (this.plot.textContent = "nothing to draw: no finite value");
     let [low, high] = [Math.min(...ys), Math.max(...ys)];
-    if (low === high) [low, high] = [low - 0.5 * Math.abs(low) - 1e-9, high + 0.5 * Math.abs(high) + 1e-9];
+    const around = 0.5 * Math.abs(low) || 1; // of a flat line
+    if (low === high) [low, high] = [low - around, high + around];
     if (this.low !== null) low = Math.min(this.low, high);
     const log = this.log && low > 0;
     if (log) [low, high] = [low / (high / low) ** 0.04, high * (high / low) ** 0.04];

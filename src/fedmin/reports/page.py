@@ -43,7 +43,8 @@ def page(
     federation   to show who holds what
     sections     pairs (heading, HTML) of the caller's own, after the table of finals
     columns      which recorded columns get curves; all, unless said otherwise
-    against      the axes to switch between; the first two are what is shown first
+    against      the axes to switch between; the first two are what is shown first, of what a
+                 method itself reports the first
     """
     if not results:
         raise ValueError("a page needs at least one run, got none")
@@ -88,7 +89,7 @@ def chart_data(
         "charts": [
             {"y": column, "x": x, "log": in_logs(results, column), "low": lowest(results, column)}
             for column in columns
-            for x in against[:2]
+            for x in against[: 2 if column in LABELS else 1]  # a method's own numbers once
         ],
         "against": list(against),
         "labels": {c: LABELS.get(c, c.replace("_", " ")) for c in needed},
