@@ -70,18 +70,17 @@ class Certificate:
             shown = "  ".join("-" if n is None else f"{n:>12.5g}" for n in numbers)
             return f"{name:<34}{shown}"
 
-        lines = [
-            row("objective F_0", self.objective),
-            row("|grad F_0|", self.gradient),
-            row(f"violation (met up to {self.tolerance:g})", self.violation),
-            row("stationarity, method's multipliers", self.stationarity),
-            row("stationarity, best multipliers", self.best_stationarity),
-            row("complementarity", self.complementarity),
-        ]
+        lines = [row("objective F_0", self.objective), row("|grad F_0|", self.gradient)]
         if self.gap is not None:
             words = "within this gap of the optimum" if self.convex else "gap over the set"
             lines.append(row(words, self.gap))
         if self.constraints:
+            lines += [
+                row(f"violation (met up to {self.tolerance:g})", self.violation),
+                row("stationarity, method's multipliers", self.stationarity),
+                row("stationarity, best multipliers", self.best_stationarity),
+                row("complementarity", self.complementarity),
+            ]
             lines += ["", f"{'constraint':<34}{'F_m':>12}  {'multiplier':>12}  {'best':>12}"]
         nu = self.multipliers or (None,) * len(self.constraints)
         for m, each in enumerate(zip(self.constraints, nu, self.best_multipliers, strict=True)):

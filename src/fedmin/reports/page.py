@@ -53,11 +53,12 @@ def page(
     parts.append(("Bytes by kind", tables.by_kind(results)))
     if federation is not None:
         parts.append(("Who holds what", _about(federation) + holders(federation)))
-    parts += [
-        (f"Certificate: {name}", f"<pre>{escape(str(run.certificate))}</pre>")
-        for name, run in results.items()
-        if run.certificate is not None
-    ]
+    certified = {name: run for name, run in results.items() if run.certificate is not None}
+    if certified:
+        parts.append(("Certificates", "".join(
+            f"<h3>{escape(name)}</h3><pre>{escape(str(run.certificate))}</pre>"
+            for name, run in certified.items()
+        )))  # fmt: skip
     parts.append(("Parameters", tables.parameters(results) + _problem(results)))
     cited = citations({run.method.citation for run in results.values()})
     if cited:
