@@ -15,7 +15,8 @@ class Setting:
     """The paper's: radius 10, 10 clients and 100 rounds; stochastic 100 clients and 300 rounds.
 
     Every method's knobs are searched for each cell of a table, by the objective at the end, on at
-    most `search_rows` rows: six values of c_0, six pairs of FedDR's. What is found runs on `most`.
+    most `search_rows` rows: six values of c_0, twelve pairs of FedDR's. What is found runs
+    on `most`.
     """
 
     tables: tuple[str, ...] = ("mnist", "synthetic", "cifar10_batch1")
@@ -28,7 +29,7 @@ class Setting:
     penalties: tuple[float, ...] = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)  # c_0 = n lambda_0
     scales: tuple[float, ...] = (1.0, 10.0, 100.0)  # eta L of FedDR
     locals: tuple[int, ...] = (1,)  # local steps of FedDR: the paper's one a round
-    lengths: tuple[float, ...] = (1.0, 3.0)  # of FedDR's local steps, times L + 1/eta
+    lengths: tuple[float, ...] = (0.3, 1.0, 3.0, 10.0)  # of FedDR's local steps, times L + 1/eta
     network_rows: int = 1000  # of MNIST, for the CNN
     network_search: int = 300
     stochastic_rounds: int = 300
