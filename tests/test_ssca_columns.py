@@ -1,5 +1,7 @@
 """SSCA where columns are split (Algorithms 3 and 4): the same run, whoever holds what."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -30,19 +32,19 @@ def solve(problem, federation, method=METHOD, **options):
     return fedmin.minimize(problem, federation, method, rounds=ROUNDS, **options)
 
 
-@pytest.fixture(scope="module")
-def alone():
+@cache
+def alone(name):
     """One client with all columns."""
-    return {name: solve(problem, split((K,))) for name, problem in PROBLEMS.items()}
+    return solve(PROBLEMS[name], split((K,)))
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
 @settings(max_examples=2)  # each split is a program of its own
 @given(edges=st.sets(st.integers(1, K - 1), min_size=1, max_size=K - 1))
-def test_any_split_is_one_client(alone, name, edges):
+def test_any_split_is_one_client(name, edges):
     """Random widths, 1 to 7 clients: the same model, multipliers and history, to rounding."""
     sizes = tuple(np.diff([0, *sorted(edges), K]))
-    found, one = solve(PROBLEMS[name], split(sizes)), alone[name]
+    found, one = solve(PROBLEMS[name], split(sizes)), alone(name)
     np.testing.assert_allclose(found.solution, one.solution, rtol=1e-9, atol=1e-11)
     for column in one.history:
         if column not in ("seconds", "bytes_down", "bytes_up"):
@@ -67,19 +69,19 @@ def test_columns_are_rows_of_one_client(name):
     ("name", "labels"),
     [("mlp, M = 0", "server"), ("mlp, smallest", "b"), ("softmax, M = 4", "everyone")],
 )
-def test_loopback_and_label_holders_agree(alone, name, labels):
+def test_loopback_and_label_holders_agree(name, labels):
     federation = split((3, 1, 3), labels=labels)
     fast, honest = (
         solve(PROBLEMS[name], federation, engine=engine)
         for engine in (fedmin.Simulator(), fedmin.Loopback())
     )
-    np.testing.assert_allclose(fast.solution, alone[name].solution, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(fast.solution, alone(name).solution, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(honest.solution, fast.solution, rtol=1e-9, atol=1e-11)
     assert honest.ledger.by_kind() == fast.ledger.by_kind()
     assert fast.history["bytes_up"][-1] == fast.ledger.bytes("up")
 
 
-def test_an_objective_without_data_is_not_sent(alone):
+def test_an_objective_without_data_is_not_sent():
     """minimize |x|^2: one gradient a client, that of the constraint."""
     small, both = (
         solve(problem, split((2, 5))).ledger.by_kind()["up gradient"]
