@@ -59,7 +59,7 @@ def compare(
         wins = []
         for scaling in SCALINGS:
             specs = cell(table, scaling, split, ball)
-            found = {m: setting.tuned(world, specs, m)[0] for m in methods}
+            found = {m: setting.tuned(world, specs, m) for m in methods}
             ends = [found[m].end for m in methods]
             wins.append((max(ends[1:]) > ends[0]) == (max(printed[1:]) > printed[0]))
             near += sum(abs(a - b) <= NEAR for a, b in zip(ends, printed, strict=True))
