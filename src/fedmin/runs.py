@@ -102,10 +102,10 @@ def run_one(job: Job, folder: Path, *, force: bool = False, progress: Show = Non
 
 def _certified(result: Result, federation: Federation) -> Result:
     """With a certificate, also where `minimize` makes none: of a free problem, |grad F|."""
-    free = isinstance(result.problem.domain, Free)
-    if result.certificate is not None or result.status == "diverged" or not free:
-        return result
-    return replace(result, certificate=certificate_of(result, federation))
+    free, ended = isinstance(result.problem.domain, Free), result.status in ("done", "stopped")
+    if result.certificate is None and free and ended:
+        return replace(result, certificate=certificate_of(result, federation))
+    return result
 
 
 def _parquet(result: Result, folder: Path) -> None:
