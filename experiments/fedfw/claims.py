@@ -106,7 +106,7 @@ def table2(world: World, setting: Setting) -> Claim:
         return Spec(table, scaling, split, model, ball, "", (), setting.rounds, setting.clients,
                     most=most)  # fmt: skip
 
-    return compare("fw-table2", "the same, networks", world, setting, TABLE2,
+    return compare("fw-table2", "FedFW and FedFW+ against FedDR, networks", world, setting, TABLE2,
                    ("feddr", "fedfw", "fedfw+"), cell)  # fmt: skip
 
 
