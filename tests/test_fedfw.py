@@ -392,7 +392,6 @@ def test_bad_pieces_are_refused(problem, method, options, words):
         (lambda: fedmin.ConvexSteps(0.0), "p must be more than 0"),
         (lambda: fedmin.NonconvexSteps(0.5), "rounds must be at least 1"),
         (lambda: FedDR(alpha=3.0), "alpha must be more than 0 and at most 2"),
-        (lambda: FedMid(epochs=2), "give local_steps"),
         (lambda: fedmin.Gap(0.0), "tol must be more than 0"),
     ],
 )

@@ -69,34 +69,39 @@ def test_one_local_step_is_the_stochastic_method():
 # ---------------------------------------------------------------- the paper in NumPy
 
 
-def fedsso_in_numpy(world, drawn, alpha, eta, tau, rounds_between, least, most, same=False, L=1):
+def fedsso_in_numpy(
+    world, drawn, alpha, eta, tau, rounds_between, least, most, pairs="rounds", remember=False
+):
     """[ma2023fedsso] Algorithm 1 and its BFGS updating, with B and a solve.
 
-    `same`: y from clients of both rounds; L: pairs of means over L rounds.
+    `pairs`: whose gradients y is the change of; `remember`: g of all clients' last gradients.
     """
-    x, B, last, kept, window, cohort_before = np.zeros(world.dim), None, None, {}, [], []
+    x, B, last, kept, cohort_before = np.zeros(world.dim), None, None, {}, []
+
+    def local(i, x):
+        z = x
+        for _ in range(tau):
+            z = z - alpha * world.gradient(i, z)
+        return (x - z) / (alpha * tau)
+
+    def mean(each):
+        return sum(world.shares[i] * g for i, g in each.items()) / sum(world.shares[list(each)])
+
     for k, cohort in enumerate(drawn):
-        local = {}
-        for i in cohort:
-            z = x
-            for _ in range(tau):
-                z = z - alpha * world.gradient(i, z)
-            local[i] = (x - z) / (alpha * tau)
-        p = {i: world.shares[i] for i in cohort}
-        g = sum(p[i] * local[i] for i in cohort) / sum(p.values())
-        window.append((x, g))
+        before, now = kept, {i: local(i, x) for i in cohort}
+        kept = kept | now
+        g = mean(kept if remember else now)
         pair = None
-        if len(window) == L:
-            mean = np.mean(window, axis=0)
-            window = []
-            if last is not None:
-                pair = mean - last
-            last = mean
-        if same and pair is not None:
+        if last is not None:
             both = [i for i in cohort if i in cohort_before]
-            change = sum(p[i] * (local[i] - kept[i]) for i in both)
-            pair = (pair[0], change / sum(p[i] for i in both)) if both else None
-        kept, cohort_before = kept | local, cohort
+            y = {
+                "rounds": lambda: g - last[1],
+                "same clients": lambda: mean({i: now[i] - before[i] for i in both}),
+                "both points": lambda: mean({i: now[i] - local(i, last[0]) for i in cohort}),
+            }
+            if pairs != "same clients" or both:
+                pair = x - last[0], y[pairs]()
+        last, cohort_before = (x, g), cohort
         if k % rounds_between == 0:
             B = np.eye(world.dim)
         elif pair is not None:
@@ -125,15 +130,49 @@ def test_the_paper(form):
     assert result.final("pairs_repaired") >= 1
 
 
-@pytest.mark.parametrize("how", [{"pairs": "same clients"}, {"average": 2}], ids=str)
-def test_pairs_of_absent_clients(how):
+@pytest.mark.parametrize("remember", [False, True])
+@pytest.mark.parametrize("pairs", ["rounds", "same clients", "both points"])
+def test_absent_clients(pairs, remember):
     world, who = known.logistic(), fedmin.Uniform(3)
-    wanted = {"same": "pairs" in how, "L": how.get("average", 1)}
-    x = fedsso_in_numpy(world, cohorts(who, 2, 5), 0.4, 0.6, 2, 99, 0.0, 1e9, **wanted)
+    how = {"pairs": pairs, "remember": remember}
+    x = fedsso_in_numpy(world, cohorts(who, 2, 5), 0.4, 0.6, 2, 99, 0.0, 1e9, **how)
     method = FedSSO(0.4, 2, server_step=0.6, curvature=LBFGS(9), **PLAIN, **how)
     result = run(world, method, rounds=5, participation=who, seed=2)
     np.testing.assert_allclose(result.solution, x, rtol=1e-9)
     assert result.final("pairs_accepted") >= 1
+
+
+def test_remembered_gradients_reach_the_minimizer_of_all():
+    """Two clients of five a round: others step along two gradients for ever, this one does not."""
+    world, who = known.logistic(), fedmin.Uniform(2)
+    far = {}
+    for remember in (True, False):
+        method = FedSSO(
+            0.4, batches=Full(), server_step=0.2, pairs="both points", remember=remember
+        )
+        end = run(world, method, rounds=400, participation=who, every=400).solution
+        far[remember] = np.linalg.norm(end - world.minimizer)
+    assert far[True] < 1e-6 < 1e-2 < far[False]
+
+
+def test_stages_of_local_steps():
+    """Three local steps, and from round 2 on one."""
+    world, stages = known.logistic(), fedmin.Stages((3, 1), starts=(0, 2))
+    x = np.zeros(world.dim)
+    for k in range(4):
+        ends = []
+        for i in range(len(world.clients)):
+            z = x
+            for _ in range(3 if k < 2 else 1):
+                z = z - 0.4 * world.gradient(i, z)
+            ends.append(z)
+        x = world.shares @ np.array(ends)
+    found = run(world, fedmin.FedAvg(0.4, local_steps=stages, batches=Full()), rounds=4)
+    np.testing.assert_allclose(found.solution, x, rtol=1e-12)
+    method = FedSSO(0.4, local_steps=stages, **PLAIN | {"scaled": True})
+    first = run(world, method, rounds=1).solution  # before any pair a step is FedAvg's
+    plain = run(world, fedmin.FedAvg(0.4, local_steps=3, batches=Full()), rounds=1).solution
+    np.testing.assert_allclose(first, plain, rtol=1e-12)
 
 
 def test_unequal_steps_do_not_change_the_function():
@@ -245,13 +284,20 @@ def test_too_large_a_matrix_is_refused_before_it_is_there():
 
 
 def test_messages_are_fedavgs():
-    """The same parts of the same length; with pairs of the same clients one d + 1 up more."""
+    """The same parts of the same length; what the remedies for absent clients send besides."""
     lines = []
-    for method in (FedSSO(0.1), fedmin.FedAvg(0.1), FedSSO(0.1, pairs="same clients")):
+    for method in (
+        FedSSO(0.1),
+        fedmin.FedAvg(0.1),
+        FedSSO(0.1, pairs="same clients"),
+        FedSSO(0.1, pairs="both points", remember=True),
+    ):
         world = known.shared()
         pieces = assemble(
             world.problem, world.federation, method, fedmin.Everyone(), fedmin.Plain(), None, None
         )
         lines.append([line.parts for line in ONE_BY_ONE.prepare(pieces, world.federation)[2].lines])
     assert lines[0] == lines[1]
-    assert set(lines[2][1]) - set(lines[0][1]) == {"change", "both"}
+    assert set(lines[2][1]) - set(lines[0][1]) == {"y", "both"}
+    assert set(lines[3][0]) - set(lines[0][0]) == {"before"}
+    assert set(lines[3][1]) == {"header", "change", "new", "y"}

@@ -49,12 +49,16 @@ RIVALS: dict[str, Rival] = {
     "feddane": Rival(FedDANE, ("step", "mu")),
     # whole gradients and Hessians, no local steps
     "fednl": Rival(lambda local_steps, batches, **given: FedNL(**given), ("alpha",)),
-    # not searched: with the steps that were found for fedsso, or with the paper's
+    # with the steps that were found for fedsso, or with the paper's
     "fedsso-dense": Rival(sso(curvature=DenseInverse())),
     "fedsso-printed": Rival(sso(**PRINTED)),
-    "fedsso-same": Rival(sso(pairs="same clients")),
     "fedsso-skip": Rival(sso(bad_pairs="skip")),
-    "fedsso-average": Rival(sso(bad_pairs="skip", average=5)),
+    # remedies for absent clients, one at a time and together
+    "fedsso-same": Rival(sso(pairs="same clients")),
+    "fedsso-points": Rival(sso(pairs="both points")),
+    "fedsso-memory": Rival(sso(remember=True)),
+    "fedsso-same-memory": Rival(sso(pairs="same clients", remember=True)),
+    "fedsso-points-memory": Rival(sso(pairs="both points", remember=True)),
 }
 FIRST_ORDER = ("fedavg", "scaffold", "fedopt")
 SEARCHED = ("fedsso", *FIRST_ORDER, "fedac", "feddane")

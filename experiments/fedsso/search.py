@@ -42,6 +42,18 @@ def tuned(book: Book, setting: Setting, world: str, method: str) -> list[Curve]:
     return book.curves(best._replace(seed=seed) for seed in seeds)
 
 
+def for_absent(book: Book, setting: Setting, method: str, who: str) -> list[Curve]:
+    """The best eta where clients are absent, with the alpha found for everyone; a run a seed."""
+    known = method if method in setting.methods else "fedsso"
+    alpha, _ = finalists(book, setting, setting.convex, known)[0].spec.steps
+    short = {"seed": SEARCH_SEED, "every": setting.absent_every, "who": who}
+    tried = book.curves(
+        setting.spec(setting.convex, method, (alpha, eta), **short) for eta in setting.server_steps
+    )
+    best = max(tried, key=area).spec
+    return book.curves(best._replace(seed=seed, every=1) for seed in setting.seeds)
+
+
 def area(curve: Curve) -> float:
     """The mean accuracy over the rounds; 0 if it diverged."""
     return 0.0 if curve.status == "diverged" else float(np.mean(curve.accuracy))

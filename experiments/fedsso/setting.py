@@ -42,6 +42,12 @@ class Setting:
     two_batches: tuple[int, ...] = (100, 500)
     two_steps: tuple[float, ...] = (0.03, 0.1, 0.3, 0.7)  # alpha; eta = 1
     absent: tuple[str, ...] = ("drop 30 %", "5 of 20")  # of WHO
+    absent_methods: tuple[str, ...] = (
+        "fedsso", "fedsso-same", "fedsso-points", "fedsso-memory", "fedsso-same-memory",
+        "fedsso-points-memory", "fedavg", "fedopt",
+    )  # fmt: skip
+    absent_last: int = 50  # rounds over which a run should be steady
+    absent_every: int = 5  # measured in the search
     methods: tuple[str, ...] = SEARCHED
     apart: dict[str, tuple[str, ...]] = field(  # worlds with other methods
         default_factory=lambda: {
@@ -87,5 +93,8 @@ QUICK = Setting(
     two_batches=(100,),
     two_steps=(0.1,),
     absent=("drop 30 %",),
+    absent_methods=("fedsso", "fedsso-points-memory", "fedavg"),
+    absent_last=4,
+    absent_every=1,
     methods=("fedsso", "fedavg"),
 )

@@ -124,7 +124,7 @@ from fedmin.problems import (
 )
 from fedmin.result import Result
 from fedmin.rows import Columns, Rows, Shard
-from fedmin.schedule import ConvexSteps, NonconvexSteps, Power, StochasticSteps
+from fedmin.schedule import ConvexSteps, NonconvexSteps, Power, Stages, StochasticSteps
 from fedmin.split import Holders, OnColumns, SplitProblem
 
 if _TYPES:
@@ -270,6 +270,7 @@ __all__ = [
     "Rows",
     "Shard",
     "Power",
+    "Stages",
     "Holders",
     "OnColumns",
     "SplitProblem",

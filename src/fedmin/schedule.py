@@ -25,6 +25,46 @@ class Power(eqx.Module):
         return self.scale / (1.0 + jnp.asarray(round, float)) ** self.exponent
 
 
+class Stages(eqx.Module):
+    """One value after the other: values[j] from round starts[j] on, rounds counted from 0.
+
+    The values are static: other ones compile anew. Whole numbers can be a method's `local_steps`.
+
+    >>> import fedmin
+    >>> fewer = fedmin.Stages((20, 5), starts=(0, 10))
+    >>> [int(fewer(round)) for round in (0, 9, 10, 99)]
+    [20, 20, 5, 5]
+    >>> fedmin.FedSSO(step=0.1, local_steps=fewer).local_steps
+    Stages(values=(20, 5), starts=(0, 10))
+    """
+
+    values: tuple[float, ...] = eqx.field(static=True, converter=tuple)
+    starts: tuple[int, ...] = eqx.field(static=True, converter=tuple)
+
+    def __check_init__(self):
+        checks.positive("values", self.values)
+        if len(self.values) != len(self.starts):
+            raise ValueError(
+                f"values and starts must have as many numbers, got {len(self.values)} and "
+                f"{len(self.starts)}"
+            )
+        for start in self.starts:
+            checks.at_least("starts", start, 0)
+        later = zip(self.starts, self.starts[1:], strict=False)
+        if self.starts[:1] != (0,) or any(a >= b for a, b in later):
+            raise ValueError(f"starts must begin with 0 and rise, got {self.starts}")
+
+    @property
+    def counts(self) -> bool:
+        """Whether the values are whole numbers."""
+        return all(isinstance(value, int) for value in self.values)
+
+    def __call__(self, round: Array) -> Array:
+        starts = jnp.array(self.starts, jnp.int32)
+        stage = jnp.sum(starts <= jnp.asarray(round, jnp.int32)) - 1
+        return jnp.array(self.values, jnp.int32 if self.counts else float)[stage]
+
+
 class ConvexSteps(eqx.Module):
     """FedFW where f_i are convex: eta = 2/(p(t-1)+2), the penalty grows as sqrt(p(t-1)+2).
 

@@ -1,7 +1,8 @@
 """Several gradient steps at a client, the local work that most methods share.
 
-A method that uses it has the fields `step` (a number or a schedule), `local_steps`, `epochs` (a
-number of passes instead of steps, or None) and `batches`, checked by `check_local`.
+A method that uses it has the fields `step` (a number or a schedule), `local_steps` (a number or
+`Stages` of them), `epochs` (a number of passes instead of steps, or None) and `batches`, checked by
+`check_local`.
 """
 
 from collections.abc import Callable
@@ -17,12 +18,15 @@ from fedmin.local.batches import Batches
 from fedmin.method import Now
 from fedmin.problem import Problem
 from fedmin.rows import Rows, Shard
+from fedmin.schedule import Stages
 
 
 def check_local(method: Any) -> None:
     """Refuse local work that cannot be done."""
     checks.positive("step", method.step)
-    checks.at_least("local_steps", method.local_steps, 1)
+    staged = isinstance(method.local_steps, Stages)
+    for count in method.local_steps.values if staged else [method.local_steps]:
+        checks.at_least("local_steps", count, 1)
     if method.epochs is not None:
         checks.at_least("epochs", method.epochs, 1)
         if method.local_steps != 1:
@@ -30,10 +34,11 @@ def check_local(method: Any) -> None:
     checks.is_a("batches", method.batches, Batches, "Blocks(100) or Full()")
 
 
-def steps_of(method: Any, rows: Shard) -> tuple[int, Array]:
-    """The most local steps that any client takes in a round, and how many this one takes."""
+def steps_of(method: Any, rows: Shard, round: Array) -> tuple[int, int | Array]:
+    """The most local steps that any client takes in any round, and how many this one takes now."""
     if method.epochs is None:
-        return method.local_steps, jnp.int32(method.local_steps)
+        count = method.local_steps
+        return (int(max(count.values)), count(round)) if isinstance(count, Stages) else (count,) * 2
     per_epoch = method.batches.per_epoch
     most = method.epochs * per_epoch(rows.capacity, rows.capacity)
     return most, method.epochs * jnp.int32(per_epoch(rows.size, rows.capacity))
@@ -43,7 +48,7 @@ def walk(
     method: Any, rows: Shard, start: Any, now: Now, advance: Callable[[Any, Rows], Any]
 ) -> Any:
     """state <- advance(state, batch), as many times as the method has local steps."""
-    most, steps = steps_of(method, rows)
+    most, steps = steps_of(method, rows, now.round)
     batches = method.batches.at(now.round)
     # all draws before the first step: the loop is then nothing but reading and multiplying
     draw = partial(batches.draw, rows, now.key)
@@ -52,7 +57,7 @@ def walk(
     def go(k, state):
         return advance(state, batches.read(rows, jax.tree.map(lambda a: a[k], drawn)))
 
-    return lax.fori_loop(0, most if method.epochs is None else steps, go, start)
+    return lax.fori_loop(0, steps, go, start)
 
 
 def descend(
@@ -77,4 +82,4 @@ def descend(
             y = y - step * (problem.grad(y, batch) + also(y))
         return y if after is None else after(y)
 
-    return walk(method, rows, x, now, advance), steps_of(method, rows)[1]
+    return walk(method, rows, x, now, advance), jnp.int32(steps_of(method, rows, now.round)[1])

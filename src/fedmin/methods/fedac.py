@@ -25,6 +25,7 @@ from jax import Array
 from fedmin import checks, schedule
 from fedmin.local import Batches, Blocks, check_local, steps_of, walk
 from fedmin.method import Exchange, Method, starting_point
+from fedmin.schedule import Stages
 
 
 class Server(NamedTuple):
@@ -42,7 +43,7 @@ class FedAC(Method):
 
     step: float | eqx.Module = 0.1  # eta
     mu: float = 0.01
-    local_steps: int = eqx.field(default=1, static=True)  # K
+    local_steps: int | Stages = eqx.field(default=1, static=True)  # K
     epochs: int | None = eqx.field(default=None, static=True)  # K as passes over the rows
     batches: Batches = Blocks(32)
     version: int = eqx.field(default=1, static=True)  # FedAC-I or FedAC-II
@@ -83,7 +84,7 @@ class FedAC(Method):
     def client(self, problem, rows, state, down, now):
         start = Server(down["momentum"], down["model"])
         eta = jnp.asarray(schedule.at(self.step, now.round), start.w.dtype)
-        K = steps_of(self, rows)[1].astype(eta.dtype)
+        K = jnp.asarray(steps_of(self, rows, now.round)[1], eta.dtype)
         gamma, alpha, beta = self.coupling(eta, K)
 
         def advance(at, batch):

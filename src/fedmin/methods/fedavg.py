@@ -11,6 +11,7 @@ from jax import Array
 from fedmin import checks
 from fedmin.local import Batches, Blocks, check_local, descend
 from fedmin.method import Exchange, Method, starting_point
+from fedmin.schedule import Stages
 
 
 class FedAvg(Method):
@@ -22,7 +23,7 @@ class FedAvg(Method):
     """
 
     step: float | eqx.Module = 0.1  # eta
-    local_steps: int = eqx.field(default=1, static=True)  # K
+    local_steps: int | Stages = eqx.field(default=1, static=True)  # K
     epochs: int | None = eqx.field(default=None, static=True)  # K as passes over the rows
     batches: Batches = Blocks(32)
     server_step: float = 1.0  # eta_s

@@ -21,6 +21,7 @@ from jax import Array
 from fedmin import checks
 from fedmin.local import Batches, Blocks, check_local, descend
 from fedmin.method import Exchange, Method, starting_point
+from fedmin.schedule import Stages
 
 
 class Server(NamedTuple):
@@ -38,7 +39,7 @@ class FedDANE(Method):
 
     step: float | eqx.Module = 0.1  # eta
     mu: float = 0.1
-    local_steps: int = eqx.field(default=1, static=True)  # K
+    local_steps: int | Stages = eqx.field(default=1, static=True)  # K
     epochs: int | None = eqx.field(default=None, static=True)  # K as passes over the rows
     batches: Batches = Blocks(32)
 

@@ -12,14 +12,14 @@ projected, so that sparsity or low rank is not lost by averaging.
 from typing import NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 
 from fedmin import checks, schedule
-from fedmin.local import Batches, Blocks, check_local
+from fedmin.local import Batches, Blocks, check_local, walk
 from fedmin.method import Exchange, Method, starting_point
 from fedmin.methods.feddr import check_projection
+from fedmin.schedule import Stages
 
 
 class Server(NamedTuple):
@@ -36,8 +36,8 @@ class FedDualAvg(Method):
     """
 
     step: float | eqx.Module = 0.1  # eta
-    local_steps: int = eqx.field(default=1, static=True)  # K
-    epochs: None = eqx.field(default=None, static=True, repr=False)
+    local_steps: int | Stages = eqx.field(default=1, static=True)  # K
+    epochs: int | None = eqx.field(default=None, static=True)  # K as passes over the rows
     batches: Batches = Blocks(32)
     server_step: float = 1.0  # eta_s
 
@@ -63,14 +63,11 @@ class FedDualAvg(Method):
 
     def client(self, problem, rows, state, down, now):
         z, step = down["dual"], schedule.at(self.step, now.round)
-        numbers = jnp.arange(self.local_steps, dtype=jnp.int32)
-        drawn = jax.vmap(lambda k: self.batches.draw(rows, now.key, k))(numbers)
 
-        def advance(k, v):
-            batch = self.batches.read(rows, jax.tree.map(lambda a: a[k], drawn))
+        def advance(v, batch):
             return v - step * problem.grad(problem.domain.project(v), batch)
 
-        return {"update": lax.fori_loop(0, self.local_steps, advance, z) - z}, state
+        return {"update": walk(self, rows, z, now, advance) - z}, state
 
     def server(self, problem, server_rows, server, aggregate, now):
         z = server.z + self.server_step * aggregate.mean["update"]

@@ -22,6 +22,7 @@ from fedmin.domain import Free
 from fedmin.local import Batches, Blocks, check_local, descend
 from fedmin.method import Exchange, Method, starting_point
 from fedmin.payload import Payload, is_payload
+from fedmin.schedule import Stages
 
 
 class Server(NamedTuple):
@@ -97,7 +98,7 @@ class FedHT(Thresholding):
     """
 
     step: float | eqx.Module = 0.1  # gamma
-    local_steps: int = eqx.field(default=1, static=True)  # K
+    local_steps: int | Stages = eqx.field(default=1, static=True)  # K
     epochs: int | None = eqx.field(default=None, static=True)  # K as passes over the rows
     batches: Batches = Blocks(32)  # b
 

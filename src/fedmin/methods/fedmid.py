@@ -9,14 +9,13 @@ With `locally=False` clients do not project, which is projected FedAvg.
 """
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 
-from fedmin import checks, schedule
+from fedmin import checks
 from fedmin.local import Batches, Blocks, check_local, descend
 from fedmin.method import Exchange, Method, starting_point
 from fedmin.methods.feddr import check_projection
+from fedmin.schedule import Stages
 
 
 class FedMid(Method):
@@ -28,7 +27,7 @@ class FedMid(Method):
     """
 
     step: float | eqx.Module = 0.1  # eta
-    local_steps: int = eqx.field(default=1, static=True)  # K
+    local_steps: int | Stages = eqx.field(default=1, static=True)  # K
     epochs: int | None = eqx.field(default=None, static=True)  # K as passes over the rows
     batches: Batches = Blocks(32)
     server_step: float = 1.0  # eta_s
@@ -40,8 +39,6 @@ class FedMid(Method):
     def __check_init__(self):
         check_local(self)
         checks.positive("server_step", self.server_step)
-        if self.epochs is not None and self.locally:
-            raise ValueError("give local_steps: projections at the clients do not count epochs")
 
     def check(self, problem):
         check_projection(type(self).__name__, problem)
@@ -57,10 +54,8 @@ class FedMid(Method):
 
     def client(self, problem, rows, state, down, now):
         x = down["model"]
-        if self.locally:
-            y = projected_steps(self, problem, rows, x, now)
-        else:
-            y, _ = descend(self, problem, rows, x, now)
+        after = problem.domain.project if self.locally else None
+        y, _ = descend(self, problem, rows, x, now, after=after)
         return {"update": y - x}, state
 
     def server(self, problem, server_rows, x, aggregate, now):
@@ -68,16 +63,3 @@ class FedMid(Method):
 
     def solution(self, x):
         return x
-
-
-def projected_steps(method, problem, rows, x: Array, now) -> Array:
-    """y <- P(y - eta grad f_i(y)), K times from y = x on."""
-    step = schedule.at(method.step, now.round)
-    numbers = jnp.arange(method.local_steps, dtype=jnp.int32)
-    drawn = jax.vmap(lambda k: method.batches.draw(rows, now.key, k))(numbers)
-
-    def advance(k, y):
-        batch = method.batches.read(rows, jax.tree.map(lambda a: a[k], drawn))
-        return problem.domain.project(problem.step(y, batch, step))
-
-    return lax.fori_loop(0, method.local_steps, advance, x)

@@ -1,9 +1,10 @@
 """FedSSO: quasi-Newton steps at the server, from FedAvg's messages alone.   [ma2023fedsso] Alg. 1
 
-client i    z <- x_k;  tau times  z <- z - alpha grad f_i(z)
-server      g_k = mean of (x_k - z)/(alpha tau);  s = x_k - x_{k-1},  y = g_k - g_{k-1}
+client i    z <- x_k;  tau times  z <- z - alpha grad f_i(z);   g_i = (x_k - z)/(alpha tau)
+server      g_k = mean of g_i;  s = x_k - x_{k-1},  y = g_k - g_{k-1}
             every R rounds B <- I, else B by BFGS from (s, y);   x_{k+1} = x_k - eta B^-1 g_k
-bytes       down d, up d  (pairs="same clients": up 2d + 1)
+bytes       down d, up d  (with pairs="same clients" up 2d + 1, "both points" down 2d and up 2d;
+            with `remember` up 1 more)
 
 The matrix never travels (the paper's sentence that sends it is a slip). Clients send (z - x)/tau_i
 with their own number of steps: with `epochs` and unequal sizes the mean of z - x would weigh client
@@ -11,18 +12,24 @@ i by p_i tau_i, and g_k would be the gradient of another function than f.
 
 B is kept in one of the forms of inner/curvature.py, a bad pair has one of the rules of
 inner/bfgs.py. `scaled` starts from B = I/gamma with gamma = y.s/|y|^2 (alpha tau before the first
-pair: that step is FedAvg's). A guard stands before the model: where B^-1 g is not finite, not
-downhill or longer than |g|/lambda, B begins anew; a step longer than reach max(1, |x|) is cut.
+pair: that step is FedAvg's; alpha times the epochs if they are given). A guard stands before the
+model: where B^-1 g is not finite, not downhill or longer than |g|/lambda, B begins anew; a step
+longer than reach max(1, |x|) is cut.
 
-Where not all clients take part, g_k and g_{k-1} come from different ones, and y has their
-difference in it, which does not vanish with s. Two remedies: pairs="same clients" takes y from the
-clients that were there in both rounds (they keep their last gradient and send its change too);
-average=L takes pairs from the means of x and g over L rounds [byrd2016stochastic], at no bytes.
-Neither is a cure as measured in experiments/fedsso: with better pairs the steps are those of Newton
-on a gradient that still is some clients' only.
+Where not all clients take part, g_k is some clients' gradient, and y has the difference between two
+cohorts in it, which does not vanish with s. So there are two remedies, and both are needed:
+
+    remember               g_k = mean of all clients' last g_i [gu2021fast]: clients keep theirs and
+                           send its change, so the server keeps one vector, not one a client
+    pairs="both points"    y = mean over those present of g_i at x_k less g_i at x_{k-1}, from the
+                           same rows [schraudolph2007stochastic]: twice the work of a client
+    pairs="same clients"   cheaper: y from those that were there in the last round too
+
+A remembered gradient is old: with clients in a share q of the rounds take eta of about q/2 or less.
+How far each gets is measured in experiments/fedsso (sso-absent).
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -34,17 +41,17 @@ from fedmin.inner import bfgs
 from fedmin.inner.curvature import LBFGS, SMALL, Curvature, DenseInverse, Start
 from fedmin.local import Batches, Blocks, check_local, descend
 from fedmin.method import Exchange, Method, starting_point
+from fedmin.schedule import Stages
+
+Pairs = Literal["rounds", "same clients", "both points"]
 
 
 class Points(NamedTuple):
-    """Where the next pair begins, and what of its end is known."""
+    """Where the next pair begins."""
 
-    x: Array  # x_{k-1}, or the mean of L of them
+    x: Array  # x_{k-1}
     g: Array  # g_{k-1}
-    sum_x: Array  # of the rounds since, if pairs are of means (else of length 0)
-    sum_g: Array
-    rounds: Array  # i[], how many were summed
-    known: Array  # bool: there is an x and g to begin with
+    known: Array  # bool: there are such
 
 
 class Counts(NamedTuple):
@@ -66,13 +73,21 @@ class Server(NamedTuple):
     counts: Counts
     ratio: Array  # |y|^2/(y.s) of the last pair, 0 if y.s is
     length: Array  # of the last step
+    memory: Any  # of what clients sent before, if it is remembered
+
+
+class Memory(NamedTuple):
+    """All clients' last gradients."""
+
+    sum: Array  # of p_i g_i
+    seen: Array  # of p_i, of those that have sent one
 
 
 class Last(NamedTuple):
-    """What a client keeps for pairs of the same clients."""
+    """What a client keeps."""
 
-    g: Array
-    round: Array
+    g: Array  # its g_i
+    round: Array  # of when; below 0 before the first
 
 
 class FedSSO(Method):
@@ -89,7 +104,7 @@ class FedSSO(Method):
     """
 
     step: float | eqx.Module = 0.1  # alpha
-    local_steps: int = eqx.field(default=1, static=True)  # tau
+    local_steps: int | Stages = eqx.field(default=1, static=True)  # tau
     epochs: int | None = eqx.field(default=None, static=True)  # tau as passes over the rows
     batches: Batches = Blocks(32)
     server_step: float | eqx.Module = 1.0  # eta
@@ -100,8 +115,8 @@ class FedSSO(Method):
     bad_pairs: bfgs.Rule = eqx.field(default="damp", static=True)
     scaled: bool = eqx.field(default=True, static=True)
     reach: float = 1.0
-    pairs: Literal["rounds", "same clients"] = eqx.field(default="rounds", static=True)
-    average: int = eqx.field(default=1, static=True)  # L
+    pairs: Pairs = eqx.field(default="rounds", static=True)
+    remember: bool = eqx.field(default=False, static=True)
 
     citation = "ma2023fedsso"
 
@@ -114,16 +129,10 @@ class FedSSO(Method):
                 f"least (lambda) must be below most (Lambda), got {self.least} and {self.most}"
             )
         checks.at_least("reset", self.reset, 1)
-        checks.at_least("average", self.average, 1)
         checks.known("rule for bad pairs", self.bad_pairs, bfgs.RULES)
-        checks.known("kind of pairs", self.pairs, ("rounds", "same clients"))
+        checks.known("kind of pairs", self.pairs, get_args(Pairs))
         if self.curvature is not None:
             checks.is_a("curvature", self.curvature, Curvature, "DenseInverse() or LBFGS(10)")
-        if self.average > 1 and (self.pairs != "rounds" or self.bad_pairs == "damp"):
-            raise ValueError(
-                "average > 1 goes with pairs='rounds' and not with bad_pairs='damp': B s is known "
-                "for the step of one round only"
-            )
 
     def check(self, problem) -> None:
         self._form(problem.size()).check(problem.size())
@@ -140,51 +149,71 @@ class FedSSO(Method):
 
     def _scale(self, round: Array, x: Array) -> Array:
         """gamma before there is a pair: B = I, or a step like FedAvg's."""
-        alpha = schedule.at(self.step, round) * self.local_steps
-        return jnp.asarray(alpha if self.scaled else 1.0, x.dtype)
+        if not self.scaled:
+            return jnp.ones((), x.dtype)
+        tau = self.epochs or schedule.at(self.local_steps, round)
+        return jnp.asarray(schedule.at(self.step, round), x.dtype) * jnp.asarray(tau, x.dtype)
 
     def init_server(self, problem, key: Array) -> Server:
         x = starting_point(problem, key)
-        some = jnp.zeros_like(x) if self.average > 1 else jnp.zeros(0, x.dtype)
         none, zero = jnp.zeros((), jnp.int32), jnp.zeros((), x.dtype)
         return Server(
             x=x,
             curvature=self._form(len(x)).first(x, self._scale(none, x)),
-            points=Points(
-                jnp.copy(x), jnp.zeros_like(x), some, jnp.copy(some), none, jnp.array(False)
-            ),
+            points=Points(jnp.copy(x), jnp.zeros_like(x), jnp.array(False)),
             along=zero,
             age=none,
             counts=Counts(*[none] * len(Counts._fields)),
             ratio=zero,
             length=zero,
+            memory=Memory(jnp.zeros_like(x), zero) if self.remember else (),
         )
 
     def init_client(self, problem, rows, key: Array) -> Any:
-        if self.pairs == "rounds":
+        if not self._keeps:
             return ()
         return Last(jnp.zeros_like(starting_point(problem, key)), jnp.int32(-2))
 
     def exchanges(self, problem):
         return (Exchange(self.broadcast, self.client, self.server),)
 
-    def broadcast(self, problem, server, now):
-        return {"model": server.x}
+    @property
+    def _keeps(self) -> bool:
+        """Whether clients keep their last gradient."""
+        return self.remember or self.pairs == "same clients"
 
-    def client(self, problem, rows, state, down, now):
-        x = down["model"]
-        z, steps = descend(self, problem, rows, x, now)
-        update = (z - x) / steps.astype(x.dtype)
-        if self.pairs == "rounds":
-            return {"update": update}, state
+    def broadcast(self, problem, server, now):
+        before = {"before": server.points.x} if self.pairs == "both points" else {}
+        return {"model": server.x, **before}
+
+    def client(self, problem, rows, last, down, now):
+        update = self._update(problem, rows, down["model"], now)
         g = -update / schedule.at(self.step, now.round)
-        both = (state.round == now.round - 1).astype(x.dtype)
-        return {"update": update, "change": both * (g - state.g), "both": both}, Last(g, now.round)
+        up = {"update": update}
+        if self.remember:
+            new = (last.round < 0).astype(g.dtype)
+            up = {"change": g - (1 - new) * last.g, "new": new}
+        if self.pairs == "same clients":
+            both = (last.round == now.round - 1).astype(g.dtype)
+            up |= {"y": both * (g - last.g), "both": both}
+        if self.pairs == "both points":
+            earlier = self._update(problem, rows, down["before"], now)
+            up |= {"y": (earlier - update) / schedule.at(self.step, now.round)}
+        return up, Last(g, now.round) if self._keeps else last
+
+    def _update(self, problem, rows, x: Array, now) -> Array:
+        """(z - x)/tau, from the round's batches."""
+        z, steps = descend(self, problem, rows, x, now)
+        return (z - x) / steps.astype(x.dtype)
 
     def server(self, problem, server_rows, server, aggregate, now):
-        x, age = server.x, server.age
-        g = -aggregate.mean["update"] / schedule.at(self.step, now.round)
-        s, y, due, points = self._pair(server, g, aggregate)
+        x, age, total, memory = server.x, server.age, aggregate.total, server.memory
+        if self.remember:
+            memory = Memory(memory.sum + total["change"], memory.seen + total["new"])
+            g = memory.sum / jnp.where(memory.seen > 0, memory.seen, 1)
+        else:
+            g = -aggregate.mean["update"] / schedule.at(self.step, now.round)
+        s, y, due = self._pair(server, g, aggregate)
         Bs = -server.along * server.points.g
         pair = bfgs.mend(self.bad_pairs, s, y, Bs, self.least, self.most)
         pair = pair._replace(used=pair.used & due)
@@ -195,38 +224,24 @@ class FedSSO(Method):
         return Server(
             x=x - along * step.p,
             curvature=step.state,
-            points=points,
+            points=Points(x, g, jnp.array(True)),
             along=along,
             age=jnp.where(again, 1, age + 1),
             counts=_counted(server.counts, pair, due & ~start.clear, again, cut),
             ratio=jnp.where(due, _ratio(s, y), server.ratio),
             length=along * jnp.linalg.norm(step.p),
+            memory=memory,
         )
 
-    def _pair(self, server: Server, g: Array, aggregate) -> tuple[Array, Array, Array, Points]:
-        """s, y, whether they are a pair at all, and where the next one begins."""
-        x, old = server.x, server.points
-        begun = old._replace(x=x, g=g, known=jnp.array(True))
-        if self.pairs == "same clients":
-            both = aggregate.total["both"]
-            y = aggregate.total["change"] / jnp.where(both > 0, both, 1)
-            return x - old.x, y, old.known & (both > 0), begun
-        if self.average == 1:
-            return x - old.x, g - old.g, old.known, begun
-        rounds = old.rounds + 1
-        full = rounds == self.average
-        sums = [old.sum_x + x, old.sum_g + g]
-        mean_x, mean_g = (a / self.average for a in sums)
-        left = [jnp.where(full, 0, a) for a in (*sums, rounds)]
-        points = Points(
-            x=jnp.where(full, mean_x, old.x),
-            g=jnp.where(full, mean_g, old.g),
-            sum_x=left[0],
-            sum_g=left[1],
-            rounds=left[2],
-            known=old.known | full,
-        )
-        return mean_x - old.x, mean_g - old.g, old.known & full, points
+    def _pair(self, server: Server, g: Array, aggregate) -> tuple[Array, Array, Array]:
+        """s, y, and whether they are a pair at all."""
+        old, total = server.points, aggregate.total
+        s = server.x - old.x
+        if self.pairs == "rounds":
+            return s, g - old.g, old.known
+        weight = total["both"] if self.pairs == "same clients" else aggregate.weight
+        there = weight > 0
+        return s, total["y"] / jnp.where(there, weight, 1), old.known & there
 
     def _cut(self, x: Array, p: Array, now) -> tuple[Array, Array]:
         """By how much p is multiplied, and whether that is less than eta."""
