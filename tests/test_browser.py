@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 import fedmin
+from fedmin.holdings import Holdings
 from fedmin.reports.page import page
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -56,7 +57,7 @@ def html() -> str:
         f"step {step}": fedmin.minimize(problem, federation, fedmin.FedSGD(step), rounds=4)
         for step in (0.1, 0.5)
     }
-    return page("Two <runs>", runs, federation=federation)
+    return page("Two <runs>", runs, held=dict.fromkeys(runs, Holdings.of(federation)))
 
 
 def look(html: str, folder, *options: str) -> dict[str, str]:

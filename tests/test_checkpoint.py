@@ -113,7 +113,8 @@ def test_a_signal_ends_the_run_between_rounds(world, tmp_path, number):
     assert f"checkpoint-{result.rounds:09d}.bin" in [p.name for p in tmp_path.iterdir()]
 
 
-# a real process that is killed: client memory, channel memory, constraints, columns, adaptive steps
+# a real process that is killed: client memory, channel memory, constraints, columns, adaptive
+# steps, a server's matrix, pairs and remembered gradients, copies of clients' models, sparse models
 
 FILES = {
     "scaffold": '[method]\nname = "scaffold"\nlocal_steps = 2\n'
@@ -122,8 +123,15 @@ FILES = {
     "limits": '[method]\nname = "ssca"\nbatches = {name = "full"}\n'
     '[[constraint]]\nname = "normatmost"\nradius = 2.0\n',
     "columns": '[method]\nname = "splitsgd"\n',
+    "matrix": '[method]\nname = "fedsso"\nlocal_steps = 2\nreset = 11\n',
+    "pairs": '[method]\nname = "fedsso"\ncurvature = {name = "lbfgs", memory = 3}\n'
+    'pairs = "both points"\nremember = true\n[participation]\nname = "uniform"\ncount = 2\n',
+    "hessians": '[method]\nname = "fednl"\n',
+    "atoms": '[method]\nname = "fedfwplus"\n[domain]\nname = "l1ball"\nradius = 5.0\n'
+    '[participation]\nname = "bernoulli"\nprobability = 0.6\n',
+    "sparse": '[method]\nname = "fediterht"\n[domain]\nname = "l0ball"\ntau = 9\n',
 }
-KILLS = 20
+KILLS = 3  # of each: 27 in all
 
 
 def file_of(name: str) -> str:
@@ -133,21 +141,22 @@ def file_of(name: str) -> str:
     return (
         f'[data]\nname = "wine"\nstandardize = true\n[partition]\n{split}\n'
         f'[problem]\nname = "softmax"\n{FILES[name]}'
-        "[run]\nrounds = 60\nevery = 7\ncheckpoint_rounds = 1\n"
+        "[run]\nrounds = 200\nevery = 17\ncheckpoint_rounds = 1\n"
     )
 
 
-# a process that has imported everything and starts others, each of which runs all files
+# a process that has imported everything and starts others, each of which runs some files
 MOTHER = """
 import os, sys
 from fedmin import runs
 from fedmin.config import Config
 print("ready", flush=True)
-for out in sys.stdin:
+for line in sys.stdin:
+    out, *files = line.split()
     child = os.fork()
     if not child:
-        for file in sys.argv[1:]:
-            list(runs.run(Config.read(file), out.strip(), watch=lambda job: False))
+        for file in files:
+            list(runs.run(Config.read(file), out, watch=lambda job: False))
         os._exit(0)
     print(child, flush=True)
     print(os.waitpid(child, 0)[1], flush=True)
@@ -155,23 +164,23 @@ for out in sys.stdin:
 
 
 class Mother:
-    def __init__(self, files, cache):
+    def __init__(self, cache):
         # programs are compiled once: what is tested is the rest
         settings = {
             "JAX_COMPILATION_CACHE_DIR": str(cache), "FEDMIN_DEVICES": "1",
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
         }  # fmt: skip
-        command = [sys.executable, "-W", "ignore", "-c", MOTHER, *map(str, files)]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
-            command, env={**os.environ, **settings}, stdin=pipe, stdout=pipe, text=True, bufsize=1
-        )
+            [sys.executable, "-W", "ignore", "-c", MOTHER],
+            env={**os.environ, **settings}, stdin=pipe, stdout=pipe, text=True, bufsize=1,
+        )  # fmt: skip
         self.process.stdout.readline()
 
-    def start(self, out) -> int:
+    def start(self, out, *files) -> int:
         """The number of a new process."""
-        self.process.stdin.write(f"{out}\n")
+        self.process.stdin.write(" ".join(map(str, (out, *files))) + "\n")
         return int(self.process.stdout.readline())
 
     def wait(self) -> int:
@@ -185,29 +194,27 @@ def test_killed_at_any_moment_it_ends_the_same(tmp_path):
         path = tmp_path / f"{name}.toml"
         path.write_text(file_of(name), "utf-8")
         files.append(path)
-    mother = Mother(files, tmp_path / "cache")
-    mother.start(tmp_path / "whole")
+    mother = Mother(tmp_path / "cache")
+    mother.start(tmp_path / "whole", *files)
     assert mother.wait() == 0
     rng = np.random.default_rng(0)
-    out, killed = tmp_path / "killed", 0
+    out = tmp_path / "killed"
 
-    def written() -> str:
-        return "".join(str(path) for path in sorted(out.glob("*/checkpoint-*.bin")))
+    def written() -> list[Path]:
+        return sorted(out.glob("*/checkpoint-*.bin"))
 
-    while killed < KILLS:
-        child, wait, before, begin = (
-            mother.start(out),
-            int(rng.integers(0, 10)),
-            written(),
-            time.time(),
-        )
-        while wait > 0 and time.time() - begin < 60:  # until some checkpoints were written
-            time.sleep(0.001)
-            wait, before = (wait - 1, written()) if written() != before else (wait, before)
-        time.sleep(float(rng.uniform(0, 0.01)))
-        os.kill(child, signal.SIGKILL)
-        killed += mother.wait() == signal.SIGKILL
-    mother.start(out)
+    for file in files:
+        for _ in range(KILLS):
+            before, begin = written(), time.time()
+            child = mother.start(out, file)
+            for _ in range(int(rng.integers(0, 5))):  # until some checkpoints were written
+                while written() == before and time.time() - begin < 60:
+                    time.sleep(0.001)
+                before = written()
+            time.sleep(float(rng.uniform(0, 0.01)))
+            os.kill(child, signal.SIGKILL)
+            assert mother.wait() == signal.SIGKILL  # it was still at work
+    mother.start(out, *files)
     assert mother.wait() == 0
     mother.process.communicate("")
     whole, again = (load_all([tmp_path / name]) for name in ("whole", "killed"))

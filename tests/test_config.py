@@ -69,15 +69,29 @@ def test_a_default_that_is_written_out_changes_nothing():
     assert not set(ids[0]) & set(ids[2])
 
 
-def test_what_was_run_is_a_file_again():
-    config = Config(FILE)
+NETWORK = FILE.replace('name = "softmax"', 'name = "mlp"')
+STAGED = FILE.replace(
+    "local_steps = 2", 'local_steps = {name = "stages", values = [3, 1], starts = [0, 2]}'
+)
+
+
+@pytest.mark.parametrize("text", [FILE, NETWORK, STAGED], ids=["softmax", "mlp", "stages"])
+def test_what_was_run_is_a_file_again(text):
+    config = Config(text)
     job = config.jobs()[1]
     pieces = config.pieces(job)
-    again = Config(tomli_w.dumps(resolved(job, pieces)))
+    written = tomli_w.dumps(resolved(job))
+    again = Config(written)
     (only,) = again.jobs()
     assert only.id == job.id
-    assert again.pieces(only)[2:] == pieces[2:]
-    assert "server_step" in tomllib.loads(tomli_w.dumps(resolved(job, pieces)))["method"]
+    found = again.pieces(only)
+    assert (found.problem, found.method) == (pieces.problem, pieces.method)
+    assert {key: found.options[key] for key in pieces.options} == pieces.options
+    said = tomllib.loads(written)
+    assert said["method"]["server_step"] == 1.0
+    assert said["partition"]["seed"] == 0
+    assert "hidden" in said["problem"] or text is not NETWORK
+    assert said["run"]["engine"] == "simulator"
 
 
 def test_cost_is_what_the_run_then_sends():
@@ -110,7 +124,7 @@ def all_pieces(text: str) -> list:
         ("[run]", "[runs]", r"line 24: unknown section \[runs\]; did you mean 'run'"),
         ("rounds = 3", "rounds = ", "at line 25"),
         ("bias = true", "bias = 3", "line 12: bias must be true or false, got 3"),
-        ('"wine"', '"whine"', "line 1: unknown data set 'whine'; did you mean 'wine'"),
+        ('"wine"', '"whine"', "line 2: unknown data set 'whine'; did you mean 'wine'"),
         ('"objective", {', '"objectve", {', "line 27: unknown record 'objectve'; did you mean"),
     ],
 )
@@ -125,6 +139,8 @@ def test_init_writes_a_file_that_can_be_run(name):
     (job,) = config.jobs()
     assert costs(job).up > 0
     assert config.pieces(job).method == METHODS[name]()
+    fields = starter(name).partition("[method]")[2].partition("[run]")[0].split("\n")[2:]
+    assert [line for line in fields if line and "#" not in line] == []  # each is explained
 
 
 @pytest.mark.parametrize("name", METHODS)

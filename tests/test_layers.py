@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "fedmin"
 NOUNS = [
     "devices", "checks", "describe", "matrix", "payload", "rows", "domain", "schedule", "holdings",
     "curves", "federation", "problem", "split", "method", "channel", "participation", "ledger",
-    "metrics", "certificate", "constants", "result",
+    "metrics", "rules", "certificate", "constants", "result",
 ]  # fmt: skip
 CATALOGUES = ["domains", "problems", "local", "inner", "methods", "channels", "data"]
 AROUND = [

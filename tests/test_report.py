@@ -9,6 +9,7 @@ import pytest
 
 import fedmin
 from fedmin import demo, reports
+from fedmin.holdings import Holdings
 from fedmin.reports import tables
 from fedmin.reports.figure import in_logs
 from fedmin.reports.holders import holders
@@ -155,7 +156,7 @@ def test_logs_only_where_they_help(found):
 
 def test_holders_shows_every_count(found):
     counts = found.federation.label_counts()
-    picture = holders(found.federation)
+    picture = holders(Holdings.of(found.federation))
     Whole(picture)
     shown = [int(n) for n in re.findall(r'class="(?:on|off)"[^>]*>(\d+)<', picture)]
     assert shown == [int(n) for n in counts.ravel() if n]
@@ -164,7 +165,7 @@ def test_holders_shows_every_count(found):
 @pytest.mark.parametrize("clients", [3, 80])
 def test_holders_without_labels(clients):
     made = fedmin.data.quadratics(clients=clients, dim=2)
-    picture = holders(fedmin.data.partition(made))
+    picture = holders(Holdings.of(fedmin.data.partition(made)))
     Whole(picture)
     assert ("and 20 more clients" in picture) == (clients == 80)
 

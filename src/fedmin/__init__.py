@@ -80,16 +80,12 @@ from fedmin.methods import (
     Yogi,
 )
 from fedmin.metrics import (
-    KKT,
-    Gap,
     GradientNorm,
     Measure,
     Metric,
     Objective,
     Optimality,
-    Rule,
     Scores,
-    Stop,
     Support,
     WolfeGap,
 )
@@ -124,6 +120,7 @@ from fedmin.problems import (
 )
 from fedmin.result import Result
 from fedmin.rows import Columns, Rows, Shard
+from fedmin.rules import KKT, Gap, Rule, Stop
 from fedmin.schedule import ConvexSteps, NonconvexSteps, Power, Stages, StochasticSteps
 from fedmin.split import Holders, OnColumns, SplitProblem
 

@@ -234,9 +234,9 @@ def report(
     out: Annotated[Path, typer.Option(help="The page.")] = Path("fedmin-report.html"),
 ) -> None:
     """One HTML page of runs that opens offline."""
-    from fedmin.runs import load_all, report_of
+    from fedmin.runs import report_of
 
-    out.write_text(report_of(load_all(folders)), "utf-8")
+    out.write_text(report_of(folders), "utf-8")
     typer.echo(out)
 
 

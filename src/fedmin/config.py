@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from fedmin import checks, data
 from fedmin.channels import CHANNELS
 from fedmin.data import PARTITIONERS
-from fedmin.describe import describe, digest, known_classes, parameters, takes_list
+from fedmin.describe import describe, digest, parameters, takes_list
 from fedmin.document import ConfigError, Document
 from fedmin.domains import DOMAINS
 from fedmin.engines.loopback import Loopback
@@ -33,11 +33,12 @@ from fedmin.federation import Federation
 from fedmin.logs import LOGS
 from fedmin.method import Method
 from fedmin.methods import METHODS
-from fedmin.metrics import Metric
+from fedmin.metrics import METRICS, Metric
 from fedmin.participation import PARTICIPATIONS
 from fedmin.problem import Problem
 from fedmin.problems import CONSTRAINTS, PROBLEMS, over, smallest, subject_to
 from fedmin.reports.versions import versions
+from fedmin.rules import RULES
 
 ENGINES = {"simulator": Simulator, "loopback": Loopback}
 AROUND_IT = ("checkpoint_rounds", "checkpoint_seconds", "log")  # what does not change a run
@@ -185,17 +186,30 @@ class Config(Document):
         given = words["problem"]
         kind = self.pick("problem.name", given.get("name", ""), PROBLEMS)
         usual = {k: p.default for k, p in inspect.signature(kind).parameters.items()}
-        found["problem"] = {k: v for k, v in usual.items() if v is not inspect.Parameter.empty}
-        found["problem"] |= given
+        usual = {k: v for k, v in usual.items() if v is not inspect.Parameter.empty}
+        found["problem"] = describe({**usual, **given})
+        if "partition" in words:
+            found["partition"] = self._split(words["partition"])
         run = {key: value for key, value in words["run"].items() if key not in AROUND_IT}
         found["run"] = {"every": 1, "engine": "simulator"} | run
         return found
+
+    def _split(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """A partition's words, with the defaults of the partitioner and of partition() itself."""
+        outer = inspect.signature(data.partition).parameters
+        usual = {key: outer[key].default for key in SPLIT} | dict(given)
+        own = {key: value for key, value in given.items() if key not in SPLIT}
+        made = describe(self.make("partition", own, PARTITIONERS)) if own else {}
+        return made | {key: usual[key] for key in SPLIT}
 
     def _table(self, words: Mapping[str, Any]) -> Any:
         table: Any
         options = {k: v for k, v in words.items() if k not in ("name", "standardize")}
         if "name" not in words:
             self.fail("data", f"[data] needs a name; {checks.nearest('', data.DATASETS)}")
+        if words["name"] not in data.DATASETS:
+            near = checks.nearest(words["name"], data.DATASETS)
+            self.fail("data.name", f"unknown data set {words['name']!r}; {near}")
         try:
             table = data.load(words["name"], **options)
         except (ValueError, TypeError) as error:
@@ -246,12 +260,12 @@ class Config(Document):
         if "record" in run:
             options["record"] = [self._metric(each) for each in run["record"]]
         if "stop" in run:
-            options["stop"] = self.make("run.stop", run["stop"], known_classes())
+            options["stop"] = self.make("run.stop", run["stop"], RULES)
         return options
 
     def _metric(self, words: Any) -> Metric:
-        kinds = {name: kind for name, kind in known_classes().items() if issubclass(kind, Metric)}
-        return self.make("run.record", {"name": words} if isinstance(words, str) else words, kinds)
+        words = {"name": words} if isinstance(words, str) else words
+        return self.make("run.record", words, METRICS)
 
 
 _REGISTRIES: dict[str, Mapping[str, Any]] = {
@@ -260,11 +274,11 @@ _REGISTRIES: dict[str, Mapping[str, Any]] = {
 }  # fmt: skip
 
 
-def resolved(job: Job, pieces: Pieces) -> dict[str, Any]:
+def resolved(job: Job) -> dict[str, Any]:
     """The document with every default written out: what was run, and all of it."""
-    words = dict(job.words)
-    words["method"] = _without_none(describe(pieces.method))
-    return words
+    words = job.config.in_full(job.words)
+    around = {key: job.words["run"][key] for key in AROUND_IT if key in job.words["run"]}
+    return _without_none({**words, "run": words["run"] | around})
 
 
 def _without_none(words: Any) -> Any:

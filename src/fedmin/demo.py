@@ -13,6 +13,7 @@ from typing import NamedTuple
 from fedmin import data
 from fedmin.engines.sweep import Sweep
 from fedmin.federation import Federation
+from fedmin.holdings import Holdings
 from fedmin.local import Blocks
 from fedmin.method import Method
 from fedmin.methods import FedAvg, Scaffold
@@ -83,7 +84,7 @@ def run(
         TITLE,
         results,
         lead=_lead(setting),
-        federation=federation,
+        held=dict.fromkeys(results, Holdings.of(federation)),
         sections=(
             ("What it takes to get there", _reached(results)),
             ("Both tuned alike", _tuning(sweeps)),

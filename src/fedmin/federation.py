@@ -238,20 +238,20 @@ class Federation:
         >>> import numpy as np, fedmin
         >>> x, y = np.ones((4, 2)), np.array([0, 1, 1, 1])
         >>> print(fedmin.Federation.from_parts(x, y, [[0, 1], [2, 3]], classes=2).describe())
-        4 rows x 2 features over 2 clients
+        4 rows of 2 features over 2 clients
         client  rows  weight  0  1
              0     2  0.5000  1  1
              1     2  0.5000  0  2
         """
-        from fedmin.holdings import table
+        from fedmin.holdings import Holdings, table
 
-        return table(self)
+        return table(Holdings.of(self))
 
     def plot(self, ax: Any = None) -> Any:
         """Draw who holds what; returns the matplotlib axes."""
-        from fedmin.holdings import draw
+        from fedmin.holdings import Holdings, draw
 
-        return draw(self, ax)
+        return draw(Holdings.of(self), ax)
 
     def __repr__(self) -> str:
         count, features = self.pool.x.shape

@@ -1,47 +1,74 @@
-"""Who holds what in a federation, as a table and as a picture."""
+"""Who holds what in a federation: numbers that a run's folder keeps, a table and a picture."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 
-def table(federation: Any, most: int = 40) -> str:
-    """A text table, a line a client (at most `most`), label counts where there are labels."""
-    count, features = federation.pool.x.shape
-    clients = federation.num_clients
-    unit = "rows" if federation.split == "rows" else "columns"
-    counts = federation.label_counts()
-    if counts is not None and counts.shape[1] > 20:
-        counts = None
-    labels = [] if counts is None else [str(c) for c in range(counts.shape[1])]
-    lines = [["client", unit, "weight", *labels]]
-    for i in range(min(clients, most)):
-        cells = [] if counts is None else [str(c) for c in counts[i]]
-        lines.append(
-            [federation.names[i], str(federation.sizes[i]), f"{federation.weights[i]:.4f}", *cells]
+class Holdings(NamedTuple):
+    """How much of what every client has, and nothing of the rows themselves."""
+
+    unit: str  # what clients have a part of: rows or columns
+    rows: int
+    features: int
+    test: int  # rows apart
+    names: list[str]
+    sizes: list[int]
+    weights: list[float]
+    counts: list[list[int]] | None  # of each label, a client
+
+    @classmethod
+    def of(cls, federation: Any) -> "Holdings":
+        """What the clients of a federation hold."""
+        counts = federation.label_counts()
+        rows, features = federation.pool.x.shape
+        return cls(
+            "rows" if federation.split == "rows" else "columns",
+            rows,
+            features,
+            0 if federation.test is None else federation.test.count,
+            list(federation.names),
+            np.asarray(federation.sizes).tolist(),
+            np.asarray(federation.weights).tolist(),
+            None if counts is None else counts.tolist(),
         )
+
+    def __str__(self) -> str:
+        test = f", {self.test:,} test rows apart" if self.test else ""
+        clients = len(self.names)
+        return f"{self.rows:,} rows of {self.features:,} features over {clients} clients{test}"
+
+
+def table(held: Holdings, most: int = 40) -> str:
+    """A text table, a line a client (at most `most`), label counts where there are labels."""
+    counts = held.counts if held.counts is not None and len(held.counts[0]) <= 20 else None
+    labels = [] if counts is None else [str(c) for c in range(len(counts[0]))]
+    lines = [["client", held.unit, "weight", *labels]]
+    for i, name in enumerate(held.names[:most]):
+        cells = [] if counts is None else map(str, counts[i])
+        lines.append([name, str(held.sizes[i]), f"{held.weights[i]:.4f}", *cells])
     widths = [max(len(line[j]) for line in lines) for j in range(len(lines[0]))]
     body = [
         "  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)) for line in lines
     ]
-    head = f"{count} rows x {features} features over {clients} clients"
-    rest = [f"... and {clients - most} more clients"] if clients > most else []
-    return "\n".join([head, *body, *rest])
+    more = len(held.names) - most
+    rest = [f"... and {more} more clients"] if more > 0 else []
+    return "\n".join([str(held), *body, *rest])
 
 
-def draw(federation: Any, ax: Any = None) -> Any:
+def draw(held: Holdings, ax: Any = None) -> Any:
     """Bars a client, cut by label where there are labels."""
     import matplotlib.pyplot as plt
 
     if ax is None:
-        _, ax = plt.subplots(figsize=(min(12, 3 + 0.25 * federation.num_clients), 3.6))
-    place = np.arange(federation.num_clients)
-    counts = federation.label_counts()
+        _, ax = plt.subplots(figsize=(min(12, 3 + 0.25 * len(held.names)), 3.6))
+    place = np.arange(len(held.names))
+    counts = None if held.counts is None else np.array(held.counts)
     if counts is None:
-        ax.bar(place, federation.sizes, width=0.85, color="#4477aa")
+        ax.bar(place, held.sizes, width=0.85, color="#4477aa")
     else:
         colors = plt.get_cmap("tab10" if counts.shape[1] <= 10 else "viridis", counts.shape[1])
-        below = np.zeros(federation.num_clients)
+        below = np.zeros(len(held.names))
         for label in range(counts.shape[1]):
             ax.bar(
                 place, counts[:, label], 0.85, bottom=below, color=colors(label), label=str(label)
@@ -50,8 +77,8 @@ def draw(federation: Any, ax: Any = None) -> Any:
         if counts.shape[1] <= 20:
             ax.legend(title="label", bbox_to_anchor=(1.01, 1), loc="upper left", fontsize="small")
     ax.set_xlabel("client")
-    ax.set_ylabel("rows held" if federation.split == "rows" else "columns held")
-    if federation.num_clients <= 30:
-        ax.set_xticks(place, federation.names)
+    ax.set_ylabel(f"{held.unit} held")
+    if len(held.names) <= 30:
+        ax.set_xticks(place, held.names)
     ax.spines[["top", "right"]].set_visible(False)
     return ax

@@ -17,8 +17,11 @@ def categories() -> dict[str, Callable[[], Lines]]:
     from fedmin.data import PARTITIONERS
     from fedmin.domains import DOMAINS
     from fedmin.local import BATCHES
+    from fedmin.metrics import METRICS
     from fedmin.participation import PARTICIPATIONS
-    from fedmin.problems import PROBLEMS
+    from fedmin.problems import CONSTRAINTS, PROBLEMS
+    from fedmin.rules import RULES
+    from fedmin.schedule import SCHEDULES
 
     def of(registry: dict[str, Any]) -> Callable[[], Lines]:
         return lambda: (["name", "what"], [[k, summary(v)] for k, v in registry.items()])
@@ -32,6 +35,10 @@ def categories() -> dict[str, Callable[[], Lines]]:
         "channels": of(CHANNELS),
         "batches": of(BATCHES),
         "participations": of(PARTICIPATIONS),
+        "constraints": of(CONSTRAINTS),
+        "schedules": of(SCHEDULES),
+        "metrics": of(METRICS),
+        "rules": of(RULES),
     }
 
 

@@ -23,11 +23,12 @@ from fedmin.engines.sweep import Sweep, run_lanes
 from fedmin.federation import Federation
 from fedmin.method import Method
 from fedmin.methods import SparseNewton
-from fedmin.metrics import Metric, Objective, Optimality, Rule, Scores, WolfeGap
+from fedmin.metrics import Metric, Objective, Optimality, Scores, WolfeGap
 from fedmin.participation import Everyone, Participation
 from fedmin.problem import Problem
 from fedmin.problems.over import Over, over
 from fedmin.result import Result
+from fedmin.rules import Rule
 from fedmin.split import Holders, OnColumns, SplitProblem
 
 

@@ -1,7 +1,8 @@
 """A run as a folder: what was run, with what, what came out, and all that is needed to go on.
 
     run.toml           the document with one value for everything
-    environment.json   versions and devices
+    environment.json   versions and devices, and when it began
+    holdings.json      who holds how much of what; nothing of the rows
     checkpoint-*.bin   the newest two, while it runs and after
     history.csv, ledger.csv, model.npy, result.json, certificate.json      see Result.save
     history.parquet, ledger.parquet    where pandas and pyarrow are installed
@@ -32,6 +33,7 @@ from fedmin.engines.checkpoint import Checkpoint
 from fedmin.engines.progress import News, Show
 from fedmin.engines.simulator import messages_of
 from fedmin.federation import Federation
+from fedmin.holdings import Holdings
 from fedmin.logs import LOGS, Log
 from fedmin.minimize import assemble, minimize
 from fedmin.participation import Everyone
@@ -70,14 +72,16 @@ def run(
 def run_one(job: Job, folder: Path, *, force: bool = False, progress: Show = None) -> Ran:
     """Run one job in its folder, from its last checkpoint if there is one."""
     if force:
-        for old in [*folder.glob("checkpoint-*.bin"), folder / "result.json"]:
+        begun = [folder / name for name in ("result.json", "environment.json")]
+        for old in [*folder.glob("checkpoint-*.bin"), *begun]:
             old.unlink(missing_ok=True)
     if ended(folder):
         return Ran(job, folder, Result.load(folder), True)
     pieces = job.config.pieces(job)
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "run.toml", tomli_w.dumps(resolved(job, pieces)))
-    write_text(folder / "environment.json", json.dumps(_environment(), indent=1) + "\n")
+    write_text(folder / "run.toml", tomli_w.dumps(resolved(job)))
+    _write_json(folder / "environment.json", _environment(folder))
+    _write_json(folder / "holdings.json", Holdings.of(pieces.federation)._asdict())
     keep = job.words["run"]
     checkpoint = Checkpoint(
         folder, keep.get("checkpoint_rounds"), keep.get("checkpoint_seconds", 30.0)
@@ -95,8 +99,7 @@ def run_one(job: Job, folder: Path, *, force: bool = False, progress: Show = Non
     for log in logs:
         log.take(dict(result.history))
         log.close()
-    title = f"{job.label} on {job.words['data']['name']}"
-    write_text(folder / "report.html", page(title, {job.label: result}, federation=federation))
+    write_text(folder / "report.html", report_of([folder]))
     return Ran(job, folder, result, False)
 
 
@@ -143,10 +146,30 @@ def _noted(pieces: Pieces, folder: Path, progress: Show, logs: list[Log]) -> Cal
     return hear
 
 
-def report_of(results: dict[str, Result]) -> str:
-    """One page of several runs."""
-    first, *others = results
-    return page(first if not others else f"{len(results)} runs", results)
+def report_of(paths: Iterable[str | Path]) -> str:
+    """One page of the runs in these folders."""
+    folders = folders_of(paths)
+    results = {name: Result.load(folder) for name, folder in folders.items()}
+    kept = {name: _read_json(folder / "holdings.json") for name, folder in folders.items()}
+    held = {name: Holdings(**words) for name, words in kept.items() if words}
+    made = _together([_read_json(folder / "environment.json") for folder in folders.values()])
+    title = next(iter(results)) if len(results) == 1 else f"{len(results)} runs"
+    data = {_document(folder).get("data", {}).get("name") for folder in folders.values()} - {None}
+    on = f" on {', '.join(sorted(data))}" if data else ""
+    return page(title + on, results, held=held, made=made)
+
+
+def _together(environments: list[dict[str, str]]) -> dict[str, str]:
+    """What runs were made with: the values there are of each thing, of times the ends."""
+    found: dict[str, list[str]] = {}
+    for words in environments:
+        for key, value in words.items():
+            found.setdefault(key, []).append(value)
+    ends = {key: sorted({min(values), max(values)}) for key, values in found.items()}
+    return {
+        key: " to ".join(ends[key]) if key == "began" else ", ".join(dict.fromkeys(values))
+        for key, values in found.items()
+    }
 
 
 def line_of(ran: Ran) -> str:
@@ -166,8 +189,9 @@ def ended(folder: Path) -> bool:
     return path.exists() and json.loads(path.read_text("utf-8"))["status"] in ENDED
 
 
-def _environment() -> dict[str, str]:
-    return {**versions(), "began": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+def _environment(folder: Path) -> dict[str, str]:
+    began = _read_json(folder / "environment.json").get("began")  # it may go on, not begin
+    return {**versions(), "began": began or time.strftime("%Y-%m-%dT%H:%M:%S%z")}
 
 
 class Costs(NamedTuple):
@@ -209,17 +233,30 @@ def _most_present(participation: Any, population: int) -> int:
     return ids.shape[0]
 
 
-def load_all(paths: Iterable[str | Path]) -> dict[str, Result]:
-    """The results of these folders, or of all folders of runs within them, by short names."""
+def folders_of(paths: Iterable[str | Path]) -> dict[str, Path]:
+    """These folders of runs, or all folders of runs within them, by short names."""
     folders: list[Path] = []
     for path in map(Path, paths):
         within = sorted(p.parent for p in path.glob("*/result.json"))
         if not (path / "result.json").exists() and not within:
             raise ValueError(f"{path} has no result of a run in it, nor has any folder within")
         folders += [path] if (path / "result.json").exists() else within
-    documents = {folder: _document(folder) for folder in folders}
-    names = _names(list(documents.values()))
-    return {name: Result.load(folder) for name, folder in zip(names, documents, strict=True)}
+    names = _names([_document(folder) for folder in folders])
+    return dict(zip(names, folders, strict=True))
+
+
+def load_all(paths: Iterable[str | Path]) -> dict[str, Result]:
+    """The results of these folders, or of all folders of runs within them, by short names."""
+    return {name: Result.load(folder) for name, folder in folders_of(paths).items()}
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """The words of a file; none if it is not there, as beside a result that was saved by hand."""
+    return json.loads(path.read_text("utf-8")) if path.exists() else {}
+
+
+def _write_json(path: Path, words: dict[str, Any]) -> None:
+    write_text(path, json.dumps(words, indent=1) + "\n")
 
 
 def _document(folder: Path) -> dict[str, Any]:

@@ -187,3 +187,9 @@ def outside_theorem(rho: Any, gamma: Any) -> tuple[str, ...]:
         (np.any(g <= r), "gamma/rho does not tend to 0"),
     ]
     return tuple(f"outside the theorem: {words}" for holds, words in broken if holds)
+
+
+SCHEDULES: dict[str, type] = {
+    kind.__name__.lower(): kind
+    for kind in (Power, Stages, ConvexSteps, NonconvexSteps, StochasticSteps)
+}

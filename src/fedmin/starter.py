@@ -3,10 +3,11 @@
 import dataclasses
 import inspect
 import re
-from typing import Any
+import typing
+from typing import Any, Literal
 
 from fedmin import checks
-from fedmin.describe import describe
+from fedmin.describe import describe, parameters
 from fedmin.methods import METHODS
 
 HEAD = """\
@@ -21,7 +22,7 @@ name = "{partition}"{note}
 {split}
 
 [problem]
-name = "{problem}"            # `fedmin list problems` has the others
+name = "{problem}"           # `fedmin list problems` has the others
 l2 = 1e-3
 {extra}
 [method]
@@ -41,7 +42,7 @@ def starter(name: str) -> str:
     method: Any = METHODS[name]
     columns = "rows" not in method.handles
     partition, split = ("evencolumns", "clients = 2") if columns else ("iid", "clients = 5")
-    note = "" if columns else '              # or "dirichlet" with alpha = 0.3, "labelsperclient"'
+    note = "" if columns else '               # or "dirichlet" with alpha = 0.3, "labelsperclient"'
     limits = ""
     if "constraints" in method.handles:
         limits = '\n# [[constraint]]\n# name = "normatmost"\n# radius = 3.0\n'
@@ -61,16 +62,28 @@ def domain_of(name: str) -> str:
     return f"\n[domain]\nname = {chosen}\n"
 
 
+# what is said of fields that many methods have
+USUAL = {"batches": "the rows of a step; `fedmin list batches` has the others"}
+
+
 def _fields(method: type) -> list[str]:
-    comments = _comments(method)
+    comments = USUAL | _comments(method)
     made: Any = method()
     lines = []
     for field in dataclasses.fields(made):
         value = describe(getattr(made, field.name))
-        words = comments.get(field.name, "")
+        words = [comments[field.name]] if field.name in comments else []
+        others = [_toml(word) for word in choices(method, field.name) if word != value]
+        words += [f"or {', '.join(others)}"] if others else []
         text = f"{field.name} = {_toml(value)}" if value is not None else f"# {field.name} ="
-        lines.append(f"{text:<26} # {words}".rstrip(" #") if words else text)
+        lines.append(f"{text:<26} # {'; '.join(words)}" if words else text)
     return lines
+
+
+def choices(kind: type, field: str) -> tuple[Any, ...]:
+    """The words that a field may be, where there are such."""
+    hint = parameters(kind).get(field, (None, False))[0]
+    return typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
 
 
 def _comments(method: type) -> dict[str, str]:

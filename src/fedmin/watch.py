@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from fedmin.runs import load_all, report_of
+from fedmin.runs import report_of
 
 SECONDS = 3  # between reloads
 WAITING = """<!doctype html><meta charset="utf-8"><title>fedmin</title>
@@ -15,7 +15,7 @@ def current_page(folders: Sequence[Path]) -> str:
     """The page as it is now; it asks for itself again after a few seconds."""
     again = f'<meta http-equiv="refresh" content="{SECONDS}">'
     try:
-        page = report_of(load_all(folders))
+        page = report_of(folders)
     except (ValueError, OSError) as error:
         page = WAITING.format(words=error)
     return page.replace('<meta charset="utf-8">', f'<meta charset="utf-8">{again}', 1)

@@ -18,11 +18,12 @@ from fedmin.channel import Channel
 from fedmin.engines import seal, wire
 from fedmin.ledger import Ledger, Line
 from fedmin.method import Aggregate, Exchange, Method, Now
-from fedmin.metrics import Metric, Rule, numbered
+from fedmin.metrics import Metric, numbered
 from fedmin.participation import Participation
 from fedmin.problem import Problem
 from fedmin.result import Best
 from fedmin.rows import Columns, Rows, Shard
+from fedmin.rules import Rule
 
 # parties that are not clients, as numbers no client has
 SERVER, COHORT, START = (2**31 - 1 - i for i in range(3))

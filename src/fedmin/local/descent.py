@@ -38,7 +38,9 @@ def steps_of(method: Any, rows: Shard, round: Array) -> tuple[int, int | Array]:
     """The most local steps that any client takes in any round, and how many this one takes now."""
     if method.epochs is None:
         count = method.local_steps
-        return (int(max(count.values)), count(round)) if isinstance(count, Stages) else (count,) * 2
+        if isinstance(count, Stages):
+            return int(max(count.values)), count(round)
+        return count, count
     per_epoch = method.batches.per_epoch
     most = method.epochs * per_epoch(rows.capacity, rows.capacity)
     return most, method.epochs * jnp.int32(per_epoch(rows.size, rows.capacity))

@@ -32,7 +32,7 @@ class CentralFW(Method):
 
     steps: eqx.Module = ConvexSteps()  # eta_t
     smoothness: float | None = None  # L
-    pairwise: bool = eqx.field(default=False, static=True)
+    pairwise: bool = eqx.field(default=False, static=True)  # swap atoms
 
     handles = frozenset({"rows", "domain"})
     citation = "frank1956algorithm"

@@ -36,7 +36,7 @@ class DONE(Method):
     """
 
     step: float | eqx.Module = 1.0  # eta
-    alpha: float = 0.1
+    alpha: float = 0.1  # Richardson's step, below 2/L
     local_steps: int = eqx.field(default=20, static=True)  # R
     batches: Batches = Full()  # the rows of H_i, one batch a round; gradients are of all rows
 

@@ -42,7 +42,7 @@ class FedAC(Method):
     """
 
     step: float | eqx.Module = 0.1  # eta
-    mu: float = 0.01
+    mu: float = 0.01  # the strong convexity counted on
     local_steps: int | Stages = eqx.field(default=1, static=True)  # K
     epochs: int | None = eqx.field(default=None, static=True)  # K as passes over the rows
     batches: Batches = Blocks(32)

@@ -38,7 +38,7 @@ class FedDANE(Method):
     """
 
     step: float | eqx.Module = 0.1  # eta
-    mu: float = 0.1
+    mu: float = 0.1  # the pull towards x
     local_steps: int | Stages = eqx.field(default=1, static=True)  # K
     epochs: int | None = eqx.field(default=None, static=True)  # K as passes over the rows
     batches: Batches = Blocks(32)

@@ -89,9 +89,9 @@ class FedFW(Method):
     steps: eqx.Module = ConvexSteps()  # eta_t, and c_t / c_0
     local_steps: int = eqx.field(default=1, static=True)  # K
     smoothness: float | None = None  # L
-    pairwise: bool = eqx.field(default=False, static=True)
+    pairwise: bool = eqx.field(default=False, static=True)  # swap atoms
     split: Split | None = None
-    sums_only: bool = eqx.field(default=False, static=True)
+    sums_only: bool = eqx.field(default=False, static=True)  # no copies at the server
     clients: int = eqx.field(default=0, static=True, repr=False)  # n, and
     everyone: bool = eqx.field(default=True, static=True, repr=False)  # who: the engine's to say
 

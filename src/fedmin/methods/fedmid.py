@@ -31,7 +31,7 @@ class FedMid(Method):
     epochs: int | None = eqx.field(default=None, static=True)  # K as passes over the rows
     batches: Batches = Blocks(32)
     server_step: float = 1.0  # eta_s
-    locally: bool = eqx.field(default=True, static=True)
+    locally: bool = eqx.field(default=True, static=True)  # clients project too
 
     handles = frozenset({"rows", "domain"})
     citation = "yuan2021composite"

@@ -42,7 +42,7 @@ class FedNL(Method):
     compress: Compressor = TopRank(1)  # C
     alpha: float = 1.0  # the rate at which Hessians are learned
     mu: float | None = None  # option 1; None is option 2
-    warmup: int = eqx.field(default=0, static=True)
+    warmup: int = eqx.field(default=0, static=True)  # rounds before x moves
     largest: int = eqx.field(default=4096, static=True)  # d above which d x d is refused
 
     citation = "safaryan2021fednl"

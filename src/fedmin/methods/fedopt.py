@@ -82,9 +82,9 @@ class FedOpt(Method):
     epochs: int | None = eqx.field(default=None, static=True)  # K as passes over the rows
     batches: Batches = Blocks(32)
     server_step: float = 0.01  # eta_s
-    beta1: float = 0.9
-    tau: float = 1e-3
-    second: eqx.Module = Adam()
+    beta1: float = 0.9  # of the first moment
+    tau: float = 1e-3  # added to the root of the second
+    second: eqx.Module = Adam()  # the second moment: adam, adagrad or yogi
 
     citation = "reddi2021fedopt"
 

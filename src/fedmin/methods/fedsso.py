@@ -108,15 +108,15 @@ class FedSSO(Method):
     epochs: int | None = eqx.field(default=None, static=True)  # tau as passes over the rows
     batches: Batches = Blocks(32)
     server_step: float | eqx.Module = 1.0  # eta
-    curvature: Curvature | None = None  # None: DenseInverse() for small d, else LBFGS()
+    curvature: Curvature | None = None  # left out: DenseInverse() for small d, else LBFGS()
     reset: int = eqx.field(default=200, static=True)  # R
     least: float = 1e-4  # lambda
     most: float = 9999.0  # Lambda
-    bad_pairs: bfgs.Rule = eqx.field(default="damp", static=True)
-    scaled: bool = eqx.field(default=True, static=True)
-    reach: float = 1.0
-    pairs: Pairs = eqx.field(default="rounds", static=True)
-    remember: bool = eqx.field(default=False, static=True)
+    bad_pairs: bfgs.Rule = eqx.field(default="damp", static=True)  # y.s too small
+    scaled: bool = eqx.field(default=True, static=True)  # B begins at a pair's scale
+    reach: float = 1.0  # steps are at most this times max(1, |x|) long
+    pairs: Pairs = eqx.field(default="rounds", static=True)  # what y is the change of
+    remember: bool = eqx.field(default=False, static=True)  # absent clients' gradients
 
     citation = "ma2023fedsso"
 

@@ -105,9 +105,9 @@ class SSCA(Method):
     tau: float | Tuned = 0.1  # the surrogates' curvature
     batches: Batches = WithoutReplacement(100)
     penalty: float | Penalty = 1e5  # c
-    regularizer: Literal["linear", "exact"] = eqx.field(default="linear", static=True)
+    regularizer: Literal["linear", "exact"] = eqx.field(default="linear", static=True)  # r(x)
     local_steps: int = eqx.field(default=1, static=True)  # K
-    local_step: float = 0.1
+    local_step: float = 0.1  # of the local steps
 
     citation = "ye2022sample"
     handles = frozenset({"rows", "features", "constraints"})

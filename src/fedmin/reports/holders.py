@@ -4,28 +4,27 @@ from html import escape
 
 import numpy as np
 
-from fedmin.federation import Federation
+from fedmin.holdings import Holdings
 
 MOST = 60  # clients shown; the picture of a thousand would be a gray carpet
 CELL = 28
 ROW = 22
 
 
-def holders(federation: Federation) -> str:
+def holders(held: Holdings) -> str:
     """The picture, with exact counts in it; bars of sizes where there are no labels."""
-    counts = federation.label_counts()
-    if counts is None or counts.shape[1] > 40:
-        counts = np.asarray(federation.sizes)[:, None]
-        labels = ["rows" if federation.split == "rows" else "columns"]
+    if held.counts is None or len(held.counts[0]) > 40:
+        counts, labels = np.array(held.sizes)[:, None], [held.unit]
     else:
-        labels = [str(label) for label in range(counts.shape[1])]
+        counts, labels = np.array(held.counts), [str(c) for c in range(len(held.counts[0]))]
     shown = counts[:MOST]
     rest = len(counts) - len(shown)
     note = f"<p class='note'>and {rest} more clients</p>" if rest else ""
-    return f'<div class="wide">{_grid(shown, federation.names, labels)}</div>{note}'
+    picture = f'<div class="wide">{_grid(shown, held.names, labels)}</div>'
+    return f"<p>{escape(str(held))}.</p>{picture}{note}"
 
 
-def _grid(counts: np.ndarray, names: tuple[str, ...], labels: list[str]) -> str:
+def _grid(counts: np.ndarray, names: list[str], labels: list[str]) -> str:
     left = 16 + 8 * max(len(name) for name in (*names[:MOST], "client"))
     cell = max(CELL, 10 + 8 * max(len(str(counts.max())), *map(len, labels)))
     width, height = left + cell * len(labels) + 4, ROW * (len(counts) + 2)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedmin.curves import LABELS, axis_of
-from fedmin.federation import Federation
+from fedmin.holdings import Holdings
 from fedmin.reports import tables
 from fedmin.reports.figure import in_logs, lowest
 from fedmin.reports.holders import holders
@@ -31,28 +31,30 @@ def page(
     results: Mapping[str, Result],
     *,
     lead: str = "",
-    federation: Federation | None = None,
+    held: Mapping[str, Holdings] | None = None,
     sections: Sequence[Section] = (),
     columns: Sequence[str] | None = None,
     against: Sequence[str] = ("round", "megabytes", "seconds"),
+    made: Mapping[str, str] | None = None,
 ) -> str:
     """The page as one string of HTML.
 
     title, lead  what it says on top; `lead` is plain text
     results      the runs, by the names they go by on the page
-    federation   to show who holds what
+    held         who holds what in each run
     sections     pairs (heading, HTML) of the caller's own, after the table of finals
     columns      which recorded columns get curves; all, unless said otherwise
     against      the axes to switch between; the first two are what is shown first, of what a
                  method itself reports the first
+    made         what the runs were made with; if not said, what is here now
     """
     if not results:
         raise ValueError("a page needs at least one run, got none")
     columns = tables.recorded(results) if columns is None else list(columns)
     parts: list[Section] = [("How they ended", tables.finals(results)), *sections]
     parts.append(("Bytes by kind", tables.by_kind(results)))
-    if federation is not None:
-        parts.append(("Who holds what", _about(federation) + holders(federation)))
+    if held:
+        parts.append(("Who holds what", _held(held)))
     certified = {name: run for name, run in results.items() if run.certificate is not None}
     if certified:
         parts.append(("Certificates", "".join(
@@ -63,7 +65,7 @@ def page(
     cited = citations({run.method.citation for run in results.values()})
     if cited:
         parts.append(("To cite", f"<pre>{escape(cited)}</pre>"))
-    parts.append(("Made with", tables.pairs(versions())))
+    parts.append(("Made with", tables.pairs(made or versions())))
     body = "".join(f"<section><h2>{escape(head)}</h2>{html}</section>" for head, html in parts)
     return frame(title, lead, body, chart_data(results, columns, against))
 
@@ -105,11 +107,14 @@ def _thin(values: np.ndarray) -> list[float | None]:
     return [float(f"{v:.7g}") if math.isfinite(v) else None for v in numbers]
 
 
-def _about(federation: Federation) -> str:
-    count, features = federation.pool.x.shape
-    test = "" if federation.test is None else f", {federation.test.count:,} test rows apart"
-    words = f"{count:,} rows of {features:,} features over {federation.num_clients} clients{test}."
-    return f"<p>{escape(words)}</p>"
+def _held(held: Mapping[str, Holdings]) -> str:
+    """Who holds what, once where runs share it."""
+    runs: dict[str, list[str]] = {}
+    for name, one in held.items():
+        runs.setdefault(holders(one), []).append(name)
+    if len(runs) == 1:
+        return next(iter(runs))
+    return "".join(f"<h3>{escape(', '.join(names))}</h3>{html}" for html, names in runs.items())
 
 
 def _problem(results: Mapping[str, Result]) -> str:
