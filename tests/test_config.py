@@ -10,7 +10,7 @@ import fedmin
 from fedmin.config import Config, ConfigError, resolved
 from fedmin.describe import describe, restore
 from fedmin.methods import METHODS
-from fedmin.runs import costs
+from fedmin.runs import costs, fitted
 from fedmin.starter import starter
 
 FILE = """\
@@ -105,8 +105,7 @@ def test_cost_is_what_the_run_then_sends():
 
 
 def all_pieces(text: str) -> list:
-    config = Config(text)
-    return [config.pieces(job) for job in config.jobs()]
+    return [fitted(job) for job in Config(text).jobs()]
 
 
 @pytest.mark.parametrize(
@@ -119,6 +118,29 @@ def all_pieces(text: str) -> list:
         ('"fedavg"', '"fedavgg"', "line 15: unknown method 'fedavgg'; did you mean 'fedavg'"),
         ("rounds = 3", "rounds = 2.5", "line 25: rounds must be a whole number, got 2.5"),
         ("rounds = 3", "", r"\[run\] needs rounds"),
+        ("rounds = 3", "rounds = 0", "line 25: rounds must be at least 1, got 0"),
+        ("rounds = 3", "rounds = 3\nevery = 0", "line 26: every must be at least 1, got 0"),
+        ("seeds = [0, 7]", "seeds = []", "line 26: seeds is an empty list"),
+        ("seeds = [0, 7]", "seeds = 7", "line 26: seeds must be a list, got 7"),
+        ("seeds = [0, 7]", "seeds = [-1]", "line 26: seeds must be at least 0, got -1"),
+        ("rounds = 3", "rounds = 3\ncheckpoint_rounds = 0", "line 26: checkpoint_rounds must be"),
+        ("rounds = 3", "rounds = 3\ncheckpoint_seconds = 0", "line 26: checkpoint_seconds must be"),
+        (
+            'record = ["objective", ',
+            'record = "objective"\nlog = [',
+            "line 27: record must be a list",
+        ),
+        (
+            'column = "objective"',
+            'column = "objectiv"',
+            "configuration: .*did you mean 'objective'",
+        ),
+        ("k = 5", "k = 0", "line 22: k must be at least 1, got 0"),
+        (
+            "[channel]",
+            '[domain]\nname = "l1ball"\nradius = 1\n[channel]',
+            "line 14: FedAvg does not",
+        ),
         ("size = 8", "siz = 8", "line 18: blocks has no 'siz'; did you mean 'size'"),
         ("clients = 4", "clients = 0", "line 7: .*clients must be at least 1, got 0"),
         ("[run]", "[runs]", r"line 24: unknown section \[runs\]; did you mean 'run'"),

@@ -44,10 +44,11 @@ ENGINES = {"simulator": Simulator, "loopback": Loopback}
 AROUND_IT = ("checkpoint_rounds", "checkpoint_seconds", "log")  # what does not change a run
 PLAIN, EVERYONE = {"name": "plain"}, {"name": "everyone"}
 SPLIT = ("seed", "server_rows", "weights", "labels")  # what partition() itself takes
-RUN = {
-    "rounds": int, "seeds": list[int], "every": int, "record": list, "stop": dict, "engine": str,
+RUN: dict[str, type] = {
+    "rounds": int, "seeds": list, "every": int, "record": list, "stop": dict, "engine": str,
     "checkpoint_rounds": int, "checkpoint_seconds": float, "log": list,
 }  # fmt: skip
+COUNTS = ("rounds", "every", "checkpoint_rounds")  # of [run]: 1 at least
 
 
 class Pieces(NamedTuple):
@@ -122,10 +123,21 @@ class Config(Document):
             if key not in RUN:
                 self.fail(f"run.{key}", f"unknown key {key!r} in [run]; {checks.nearest(key, RUN)}")
             self.check_type(f"run.{key}", value, RUN[key])
-        for name in run.get("log", []):
-            self.pick("run.log", name, LOGS)
         if "rounds" not in run:
             self.fail("run", "[run] needs rounds, such as rounds = 100")
+        for name in run.get("log", []):
+            self.pick("run.log", name, LOGS)
+        seeds = run.get("seeds", [0])
+        if not seeds:
+            self.fail("run.seeds", "seeds is an empty list; give at least one, such as [0]")
+        try:
+            for key in COUNTS:
+                checks.at_least(key, run.get(key, 1), 1)
+            for seed in seeds:
+                checks.at_least("seeds", seed, 0)
+            checks.positive("checkpoint_seconds", run.get("checkpoint_seconds", 1.0))
+        except (ValueError, TypeError) as error:
+            self.refuse("run", run, error)
 
     # ------------------------------------------------------------ the runs of a file
 
@@ -145,7 +157,7 @@ class Config(Document):
         for values in itertools.product(*axes.values()):
             varied = dict(zip(axes, values, strict=True))
             words = {k: (dict(v) if isinstance(v, dict) else v) for k, v in self.words.items()}
-            words["run"]["seeds"] = [varied.get("seed", seeds[0] if seeds else 0)]
+            words["run"]["seeds"] = [varied.get("seed", seeds[0])]
             for place, value in varied.items():
                 section, _, key = place.partition(".")
                 if key:

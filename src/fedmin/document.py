@@ -86,7 +86,10 @@ class Document:
 
     def check_type(self, where: str, value: Any, hint: Any) -> None:
         """Refuse words for numbers, halves for counts and the like."""
-        plain = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
+        plain = {
+            bool: "true or false", int: "a whole number", float: "a number", str: "a word",
+            list: "a list", dict: "a table",
+        }  # fmt: skip
         for kind, name in plain.items():
             if options_of(hint) == {kind} and not fits(value, kind):
                 key = where.rpartition(".")[2]

@@ -17,7 +17,7 @@ from fedmin.domains import Entries
 from fedmin.engines.checkpoint import Checkpoint
 from fedmin.engines.loopback import Loopback
 from fedmin.engines.progress import Show
-from fedmin.engines.rounds import Run
+from fedmin.engines.rounds import Run, columns
 from fedmin.engines.simulator import Simulator
 from fedmin.engines.sweep import Sweep, run_lanes
 from fedmin.federation import Federation
@@ -221,7 +221,11 @@ def assemble(
     if federation.test is not None:
         test = federation.test
         problem.check(test.x.shape[1], federation.classes, np.asarray(test.y))
-    return Run(problem, method, channel, participation, tuple(record), stop)
+    run = Run(problem, method, channel, participation, tuple(record), stop)
+    recorded = columns(run, federation.pool, federation.test)
+    if stop is not None:
+        stop.check(recorded)
+    return run
 
 
 def _reports_multipliers(problem: Problem, method: Method) -> bool:

@@ -77,7 +77,7 @@ def run_one(job: Job, folder: Path, *, force: bool = False, progress: Show = Non
             old.unlink(missing_ok=True)
     if ended(folder):
         return Ran(job, folder, Result.load(folder), True)
-    pieces = job.config.pieces(job)
+    pieces, _ = fitted(job)
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "run.toml", tomli_w.dumps(resolved(job)))
     _write_json(folder / "environment.json", _environment(folder))
@@ -206,18 +206,27 @@ class Costs(NamedTuple):
     rounds: int
 
 
+def fitted(job: Job) -> tuple[Pieces, part.Run]:
+    """The pieces of a run and what they make; refuses those that do not fit, before any work."""
+    pieces = job.config.pieces(job)
+    problem, federation, method, options = pieces
+    try:
+        return pieces, assemble(
+            problem, federation, method, options.get("participation", Everyone()),
+            options.get("channel", Plain()), options.get("record"), options.get("stop"),
+        )  # fmt: skip
+    except (ValueError, TypeError) as error:
+        named = str(error).startswith(type(method).__name__)  # else of two sections at once
+        job.config.fail("method" if named else "", str(error))
+
+
 def costs(job: Job) -> Costs:
     """Sizes and bytes of a run that is not run."""
-    problem, federation, method, options = job.config.pieces(job)
-    participation = options.get("participation", Everyone())
-    channel = options.get("channel", Plain())
-    pieces = assemble(
-        problem, federation, method, participation, channel, options.get("record"),
-        options.get("stop"),
-    )  # fmt: skip
-    messages, _ = messages_of(pieces, federation)
-    ledger = part.ledger_of(pieces, messages, federation.num_clients)
-    present = _most_present(participation, federation.num_clients)
+    pieces, run = fitted(job)
+    problem, federation, _, options = pieces
+    messages, _ = messages_of(run, federation)
+    ledger = part.ledger_of(run, messages, federation.num_clients)
+    present = _most_present(run.participation, federation.num_clients)
     down, up = (
         sum(line.messages(present) * line.bytes for line in ledger.lines if line.direction == way)
         for way in ("down", "up")

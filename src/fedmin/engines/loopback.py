@@ -165,8 +165,6 @@ class _Session:
         self.weight = {(x.exchange, x.direction, x.sealed): x.bytes for x in self.ledger.lines}
         self.sealers = introduce(self.population, self._carry_key) if self.ledger.setup else []
         self.columns = part.columns(run, federation.pool, federation.test)
-        if run.stop is not None:
-            run.stop.check(self.columns)
         self.data = lay_out(federation, 1)
 
     @property

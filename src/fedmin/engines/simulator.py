@@ -103,8 +103,6 @@ class Simulator:
         on_cpu = jax.default_backend() == "cpu"
         chunk = min(self.chunk or (1 if on_cpu else 64), -(-cohort // devices))
         columns = part.columns(run, federation.pool, federation.test)
-        if run.stop is not None:
-            run.stop.check(columns)
         messages, client = messages_of(run, federation)
         owned = bool(jax.tree.leaves((client, [message.memory for message in messages])))
         plan = Plan(devices, chunk, population, Form.of(federation), columns, owned, lanes)
