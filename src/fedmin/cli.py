@@ -4,6 +4,7 @@ What only one command needs is imported inside it. Bad input ends in one red lin
 and exit code 2; a traceback means a bug.
 """
 
+import warnings
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -22,18 +23,24 @@ app = typer.Typer(
 
 
 def plainly(command: Callable) -> Callable:
-    """Bad input becomes one red line and exit code 2, instead of a traceback."""
+    """Bad input becomes one red line and exit code 2, not a traceback; a warning a yellow line."""
 
     @wraps(command)
     def run(*args, **options):
-        try:
-            return command(*args, **options)
-        except (ValueError, OSError) as error:
-            line = Text.assemble(("error: ", "bold red"), (str(error), "red"))
-            Console(stderr=True, soft_wrap=True).print(line)
-            raise typer.Exit(2) from None
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda words, *where: _tell("warning", "yellow", words)
+            try:
+                return command(*args, **options)
+            except (ValueError, OSError) as error:
+                _tell("error", "red", error)
+                raise typer.Exit(2) from None
 
     return run
+
+
+def _tell(what: str, tone: str, words: object) -> None:
+    line = Text.assemble((f"{what}: ", f"bold {tone}"), (str(words), tone))
+    Console(stderr=True, soft_wrap=True).print(line)
 
 
 @app.command()

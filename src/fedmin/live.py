@@ -1,5 +1,6 @@
 """What a terminal shows while runs go on: a table that is kept up to date; in a log, lines."""
 
+import shutil
 import sys
 import time
 from typing import Any
@@ -9,6 +10,7 @@ from fedmin.engines.progress import News
 
 HEAD = ("run", "round", "rounds/s", "objective", "violation", "gap", "MB", "time left", "")
 EVERY = 5.0  # seconds between lines in a log
+TONES = {"interrupted": "yellow", "diverged": "bold red", "infeasible": "yellow"}
 
 
 class Live:
@@ -19,6 +21,7 @@ class Live:
         self.news: dict[str, News | None] = {job.label: None for job in jobs}
         self.words: dict[str, str] = dict.fromkeys(self.news, "waiting")
         self.screen: Any = None
+        self.reasons: list[Any] = []  # what a table has no room for
         self.last = 0.0
 
     def __enter__(self) -> "Live":
@@ -34,6 +37,8 @@ class Live:
     def __exit__(self, *failure: Any) -> None:
         if self.screen is not None:
             self.screen.stop()
+            for words in self.reasons:
+                self.screen.console.print(words, soft_wrap=True)
 
     def watch(self, job: Job):
         """What is to be done with the news of a run."""
@@ -51,7 +56,16 @@ class Live:
         result, label = ran.result, ran.job.label
         self.words[label] = f"{result.status}, found" if ran.found else result.status
         why = f": {result.reason}" if result.reason else ""
+        if result.status == "interrupted":
+            why += "; the same command goes on from there"
+        if result.status in TONES:
+            self._note(f"{label}: {result.status}{why}", TONES[result.status])
         self._say(label, f"{label}: {self.words[label]}{why}; {ran.folder}", at_once=True)
+
+    def _note(self, words: str, tone: str) -> None:
+        from rich.text import Text
+
+        self.reasons.append(Text(words, tone))
 
     def _say(self, label: str, words: str, at_once: bool = False) -> None:
         if self.quiet:
@@ -68,8 +82,15 @@ class Live:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
         for i, name in enumerate(HEAD):
             table.add_column(name, justify="left" if i in (0, len(HEAD) - 1) else "right")
-        for label, news in self.news.items():
-            table.add_row(label, *_cells(news), self.words[label])
+        labels = list(self.news)
+        begun = sum(words != "waiting" for words in self.words.values())
+        # of more runs than there are lines, the newest and what comes next
+        room = max(3, shutil.get_terminal_size().lines - 4)
+        first = max(0, min(begun + 1, len(labels)) - room)
+        for label in labels[first : first + room]:
+            table.add_row(label, *_cells(self.news[label]), self.words[label])
+        if len(labels) > room:
+            table.caption = f"{begun} of {len(labels)} runs begun"
         return table
 
 

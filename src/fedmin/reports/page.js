@@ -96,7 +96,10 @@ class Chart {
     const Y = axis(low, high, bottom, top, log, 5);
     const out = Y.ticks.map((v) => `<line class="grid" x1="${left}" x2="${right}" y1="${Y.at(v)}" y2="${Y.at(v)}"/>
       <text x="${left - 7}" y="${Y.at(v) + 4}" text-anchor="end">${show(v)}</text>`);
-    out.push(...X.ticks.map((v) => `<text x="${X.at(v)}" y="${bottom + 17}" text-anchor="middle">${show(v)}</text>`));
+    // a number at the end of the axis ends where the chart does
+    const anchor = (v) => (X.at(v) + 4 * show(v).length > width ? "end" : "middle");
+    const place = (v) => (anchor(v) === "end" ? width - 1 : X.at(v));
+    out.push(...X.ticks.map((v) => `<text x="${place(v)}" y="${bottom + 17}" text-anchor="${anchor(v)}">${show(v)}</text>`));
     out.push(`<text x="${(left + right) / 2}" y="${height - 3}" text-anchor="middle">${escape(data.labels[this.x])}</text>`);
     out.push(`<clipPath id="${this.clip}"><rect x="${left - 4}" y="0" width="${right - left + 8}" height="${bottom}"/></clipPath>`);
     for (const r of shown) out.push(this.curve(r, X, Y));
