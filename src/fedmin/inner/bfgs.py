@@ -5,9 +5,8 @@
     H <- H + s s^T/cur - H y y^T H/(y.H y)                          DFP, the inverse by its own name
 
 With cur = c these are the textbook's. All three are M <- r M + w_uu u u^T + w_uv (u v^T + v u^T) +
-w_vv v v^T, one pass over the matrix (`Change`), and the product of the new matrix with a vector
-follows from that of the old one: a step reads the matrix twice and writes it once, in place where
-the caller gives up the old one. Memory: one d x d matrix.
+w_vv v v^T, one pass over the matrix (`Change`), in place where the caller gives up the old one, and
+the product of the new matrix with a vector follows from that of the old one.
 
 A pair is good if y.s > least |s|^2 and |y|^2 < most y.s (lambda and Lambda). The paper asks for
 least < |y|^2/(y.s) in place of the first: that follows from it, but does not bound H, whose new
@@ -99,14 +98,20 @@ class Change(NamedTuple):
         along_v = self.w_uv * by_u + self.w_vv * by_v
         return self.r * Mg + along_u * self.u + along_v * self.v
 
+    def sides(self) -> tuple[Array, Array]:
+        """Rows u, v and a, b with which it is r M + u a^T + v b^T."""
+        left = jnp.stack([self.u, self.v])
+        weights = jnp.array([[self.w_uu, self.w_uv], [self.w_uv, self.w_vv]], left.dtype)
+        return left, weights @ left
+
     def matrix(self, M: Array) -> Array:
-        """The new matrix, in one pass."""
-        # u, v, a = w_uu u + w_uv v and b = w_uv u + w_vv v as one product, which the compiler keeps
-        # as it is: sums of vectors it would work out anew for every entry of the matrix
-        rows = [[1.0, 0.0], [0.0, 1.0], [self.w_uu, self.w_uv], [self.w_uv, self.w_vv]]
-        made = jnp.array(rows, M.dtype) @ jnp.stack([self.u, self.v])
-        u, v, a, b = lax.optimization_barrier(made)
-        return self.r * M + (u[:, None] * a + v[:, None] * b)
+        """The new matrix, in one pass.
+
+        >>> import jax.numpy as jnp
+        >>> Change(jnp.array([1.0, 2.0]), jnp.zeros(2), 0.5, 0.0, 0.0).matrix(jnp.eye(2)).tolist()
+        [[1.5, 1.0], [1.0, 3.0]]
+        """
+        return taken_in(self.r, M, *self.sides())
 
     def only(self, when: Array, r: Array | float = 1.0) -> "Change":
         """This change, or only the factor `r`; then nothing in it matters, were it NaN."""
@@ -116,6 +121,17 @@ class Change(NamedTuple):
 
         kept = Change(*(keep(a) for a in self))
         return kept._replace(r=jnp.where(when, self.r, r))
+
+
+def taken_in(r: Array | float, M: Array, left: Array, right: Array) -> Array:
+    """r M + the sum of left_j right_j^T, in one pass over M."""
+    # behind the barrier stand vectors as they are: what made them the compiler would work out anew
+    # for every entry of the matrix
+    left, right = lax.optimization_barrier((left, right))
+    M = r * M
+    for u, a in zip(left, right, strict=True):
+        M = M + u[:, None] * a
+    return M
 
 
 def inverse(pair: Pair, Hy: Array, r: Array | float = 1.0) -> Change:

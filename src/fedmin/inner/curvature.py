@@ -1,6 +1,6 @@
 """The forms in which a server keeps the curvature, from pairs (s, y) to a direction H g.
 
-    DenseInverse    H by BFGS, one d x d matrix; a step reads it twice and writes it once
+    DenseInverse    H by BFGS, one d x d matrix; a step reads it once, every fourth also writes it
     DenseSolve      B by BFGS and a Cholesky solve, d^3/3 operations a step: for small d
     DFP             H by DFP
     LBFGS           the last m pairs, 2 m d numbers
@@ -26,6 +26,7 @@ from fedmin.inner.bfgs import Change, Pair
 
 SMALL = 2048  # up to here a matrix is cheap: 16 MB in float32
 MOST = 16384  # a matrix of 1 GB in float32; above it d x d is refused
+WAIT = 4  # changes of a matrix that it takes in together
 
 
 class Step(NamedTuple):
@@ -84,8 +85,28 @@ class Matrix(NamedTuple):
     fresh: Array  # bool
 
 
+class Waiting(NamedTuple):
+    """H = factor M + the sum of left_j right_j^T: a matrix, and changes it has not taken in yet."""
+
+    M: Array
+    factor: Array
+    left: Array  # f[2 WAIT, d], 0 beyond those that wait
+    right: Array
+    waits: Array  # i[], how many changes
+    begin: Array  # f[], H is this times I and M is yet to be; 0 if not
+    fresh: Array  # bool, H is a multiple of I
+
+    def matrix(self) -> Array:
+        """H, for those who want to see it."""
+        H = bfgs.taken_in(self.factor, self.M, self.left, self.right)
+        return jnp.where(self.begin > 0, _identity(self.left[0], self.begin), H)
+
+
 class DenseInverse(Curvature):
     """H = B^-1 by BFGS; for d up to a few thousand.
+
+    A change waits until there are four, and the matrix takes them in together: a pass that reads
+    and writes it costs more than the product that every step needs.
 
     >>> DenseInverse()
     DenseInverse()
@@ -94,20 +115,24 @@ class DenseInverse(Curvature):
     change: ClassVar[Callable[..., Change]] = staticmethod(bfgs.inverse)
 
     def first(self, x, scale):
-        return Matrix(_identity(x, scale), jnp.array(True))
+        none = jnp.zeros((2 * WAIT, len(x)), x.dtype)
+        return Waiting(
+            _identity(x, scale), jnp.ones((), x.dtype), none, jnp.copy(none), jnp.int32(0),
+            jnp.zeros((), x.dtype), jnp.array(True),
+        )  # fmt: skip
 
     def advance(self, state, pair, g, start, scaled=False):
-        H, used = state.M, pair.used & ~start.clear
-        r = _rescaled(state, pair, scaled, pair.cur / jnp.dot(pair.y, pair.y))
-        # both in one pass over H; left to itself the compiler makes a slow loop of the two steps
+        state, used = _settled(state), pair.used & ~start.clear
+        now = state.factor * state.M[0, 0]
+        r = _rescaled(state.fresh & scaled, now, pair.cur / jnp.dot(pair.y, pair.y))
+        # both in one pass over M; left to itself the compiler makes a slow loop of the two steps
         both = lax.optimization_barrier(jnp.stack([pair.y, g], 1))
-        Hy, Hg = lax.optimization_barrier(H @ both).T
+        products = state.factor * lax.optimization_barrier(state.M @ both)
+        Hy, Hg = (products + state.left.T @ (state.right @ both)).T
         change = type(self).change(pair, r * Hy, r).only(used)
         p, anew = downhill(change.product(Hg, g), g, start)
         again = start.clear | anew
-        new = change.only(~again, r=0.0).matrix(H)
-        new = _diagonal(new, again, start.scale)
-        return Step(Matrix(new, again | (state.fresh & ~used)), p, anew)
+        return Step(_put(state, change, used, again, start.scale), p, anew)
 
 
 class DFP(DenseInverse):
@@ -132,7 +157,7 @@ class DenseSolve(Curvature):
 
     def advance(self, state, pair, g, start, scaled=False):
         B, used = state.M, pair.used & ~start.clear
-        r = _rescaled(state, pair, scaled, jnp.dot(pair.y, pair.y) / pair.cur)
+        r = _rescaled(state.fresh & scaled, B[0, 0], jnp.dot(pair.y, pair.y) / pair.cur)
         new = bfgs.curvature(pair, r * (B @ pair.s), r).only(used).matrix(B)
         p, anew = downhill(cho_solve(cho_factor(new, lower=True), g), g, start)
         again = start.clear | anew
@@ -185,13 +210,48 @@ def _identity(x: Array, scale: Array | float) -> Array:
     return jnp.asarray(scale, x.dtype) * jnp.eye(len(x), dtype=x.dtype)
 
 
-def _diagonal(M: Array, when: Array, scale: Array | float) -> Array:
-    """scale on the diagonal; M is 0 then."""
-    row, column = (lax.broadcasted_iota(jnp.int32, M.shape, axis) for axis in (0, 1))
-    return M + jnp.where(row == column, jnp.where(when, scale, 0).astype(M.dtype), 0)
+def _settled(state: Waiting) -> Waiting:
+    """The same H; if as many changes wait as may, or if it begins anew, they are in M."""
+    full, begins = state.waits == WAIT, state.begin > 0
+
+    # Loops of no turn or one work on M where it is; a choice between two matrices would copy it.
+    # Of what does not depend on the turn the compiler would make matrices before the loop: barriers
+    def take_in(turn, M):
+        given = (state.factor, M, state.left, state.right)
+        return bfgs.taken_in(*lax.optimization_barrier((turn, given))[1])
+
+    def begin(turn, M):
+        scale, first = lax.optimization_barrier((turn, (state.begin, jnp.int32(0))))[1]
+        row, column = (lax.broadcasted_iota(jnp.int32, M.shape, axis) for axis in (0, 1))
+        return jnp.where(row == column + first, scale, 0)
+
+    M = lax.fori_loop(0, (full & ~begins).astype(jnp.int32), take_in, state.M)
+    M = lax.fori_loop(0, begins.astype(jnp.int32), begin, M)
+    done = full | begins
+    left, right, waits = (jnp.where(done, 0, a) for a in (state.left, state.right, state.waits))
+    factor = jnp.where(done, 1, state.factor)
+    return Waiting(M, factor, left, right, waits, jnp.zeros_like(state.begin), state.fresh)
 
 
-def _rescaled(state: Matrix, pair: Pair, scaled: bool, wanted: Array) -> Array:
-    """By what the matrix is multiplied before its first pair, so that its scale is the pair's."""
-    now = state.M[0, 0]
-    return jnp.where(state.fresh & scaled, wanted / now, jnp.ones_like(now))
+def _put(state: Waiting, change: Change, used: Array, again: Array, scale: Any) -> Waiting:
+    """With one change more that waits; or about to begin anew."""
+
+    def entered(held, new):
+        new = lax.dynamic_update_slice(held, new, (2 * state.waits, jnp.int32(0)))
+        return jnp.where(again, 0, jnp.where(used, new, held))
+
+    left, right = map(entered, (state.left, state.right), change.sides())
+    return Waiting(
+        M=state.M,
+        factor=state.factor * change.r,
+        left=left,
+        right=right,
+        waits=jnp.where(again, 0, state.waits + used.astype(jnp.int32)),
+        begin=jnp.where(again, scale, 0).astype(state.begin.dtype),
+        fresh=again | (state.fresh & ~used),
+    )
+
+
+def _rescaled(when: Array, now: Array, wanted: Array) -> Array:
+    """By what a multiple of I is multiplied before its first pair: its scale is then the pair's."""
+    return jnp.where(when, wanted / now, jnp.ones_like(now))
