@@ -98,7 +98,7 @@ def against_scipy(rows: int) -> None:
 
 def top_tau() -> None:
     """Milliseconds of one selection among a million."""
-    from fedmin.domains.sparse import largest
+    from fedmin.domains.largest import largest
 
     x = np.random.default_rng(0).standard_normal(1_000_000).astype(np.float32)
     for tau in (200, 1_000, 10_000):

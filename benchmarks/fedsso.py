@@ -4,8 +4,8 @@
 
 A dense step (d = 7,850) beside one pass that reads and writes the matrix; an L-BFGS step of ten
 pairs (d = 7,850, 100,000 and 1,000,000) beside reading them twice; both beside what the clients do
-in a round of W1 (softmax, 20 clients, 5 steps of 100 rows). A turn is four steps, since every fourth
-dense one writes the matrix. Turns alternate, ratios are of the medians.
+in a round of W1 (softmax, 20 clients, 5 steps of 100 rows). A turn is four steps: of the
+dense ones every fourth writes its matrix. Turns alternate, ratios are of the medians.
 """
 
 import time

@@ -14,6 +14,7 @@ from jax import Array
 
 from fedmin import checks
 from fedmin.domains.balls import Ball, length, onto_l1_ball
+from fedmin.domains.largest import largest
 from fedmin.payload import Block, Sparse
 
 
@@ -41,7 +42,7 @@ class KSparsePolytope(Ball):
         return jnp.maximum(jnp.max(size), jnp.sum(size) / self.k)
 
     def lmo(self, g):
-        places = jax.lax.top_k(jnp.abs(g), self.k)[1].astype(jnp.int32)
+        places = largest(jnp.abs(g), self.k).astype(jnp.int32)
         values = jnp.where(g[places] > 0, -self.radius, self.radius).astype(g.dtype)
         return Sparse(places, values, g.shape[0])
 
