@@ -89,8 +89,9 @@ def table1(world: World, setting: Setting) -> Claim:
     """fw-table1: softmax regression."""
 
     def cell(table, scaling, split, ball):
+        most = setting.mnist_rows if table == "mnist" else setting.most
         return Spec(table, scaling, split, "mclr", ball, "", (), setting.rounds, setting.clients,
-                    most=setting.most)  # fmt: skip
+                    most=most)  # fmt: skip
 
     words = "FedFW and FedFW+ against FedDR, softmax regression"
     methods = ("feddr", "fedfw", "fedfw+")

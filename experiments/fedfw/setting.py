@@ -27,6 +27,7 @@ class Setting:
     search_rows: int = 2000
     finalists: int = 2
     most: int = 10_000  # training rows of the runs that count; 0 for all
+    mnist_rows: int = 0  # the same for softmax regression on MNIST
     penalties: tuple[float, ...] = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)  # c_0 = n lambda_0
     scales: tuple[float, ...] = (1.0, 10.0, 100.0)  # eta L of FedDR
     locals: tuple[int, ...] = (1,)  # local steps of FedDR: the paper's one a round
@@ -68,6 +69,7 @@ QUICK = Setting(
     clients=4,
     search_rows=400,
     most=0,
+    mnist_rows=0,
     penalties=(0.1, 1.0),
     scales=(10.0,),
     locals=(1,),

@@ -21,7 +21,7 @@ class Live:
         self.news: dict[str, News | None] = {job.label: None for job in jobs}
         self.words: dict[str, str] = dict.fromkeys(self.news, "waiting")
         self.screen: Any = None
-        self.reasons: list[Any] = []  # what a table has no room for
+        self.reasons: list[tuple[str, str]] = []  # words and tones that a table has no room for
         self.last = 0.0
 
     def __enter__(self) -> "Live":
@@ -37,8 +37,8 @@ class Live:
     def __exit__(self, *failure: Any) -> None:
         if self.screen is not None:
             self.screen.stop()
-            for words in self.reasons:
-                self.screen.console.print(words, soft_wrap=True)
+            for words, tone in self.reasons:
+                self.screen.console.print(words, style=tone, soft_wrap=True, markup=False)
 
     def watch(self, job: Job):
         """What is to be done with the news of a run."""
@@ -59,13 +59,8 @@ class Live:
         if result.status == "interrupted":
             why += "; the same command goes on from there"
         if result.status in TONES:
-            self._note(f"{label}: {result.status}{why}", TONES[result.status])
+            self.reasons.append((f"{label}: {result.status}{why}", TONES[result.status]))
         self._say(label, f"{label}: {self.words[label]}{why}; {ran.folder}", at_once=True)
-
-    def _note(self, words: str, tone: str) -> None:
-        from rich.text import Text
-
-        self.reasons.append(Text(words, tone))
 
     def _say(self, label: str, words: str, at_once: bool = False) -> None:
         if self.quiet:
