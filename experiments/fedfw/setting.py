@@ -32,7 +32,7 @@ class Setting:
     scales: tuple[float, ...] = (1.0, 10.0, 100.0)  # eta L of FedDR
     locals: tuple[int, ...] = (1,)  # local steps of FedDR: the paper's one a round
     lengths: tuple[float, ...] = (0.3, 1.0, 3.0, 10.0)  # of FedDR's local steps, times L + 1/eta
-    network_rows: int = 1000  # of MNIST, for the CNN
+    network_rows: int = 3000  # of MNIST, for the CNN
     network_search: int = 300
     stochastic_rounds: int = 300
     stochastic_clients: int = 100
