@@ -1,7 +1,7 @@
 """One run (`Spec`), what it gives (`Curve`), and the book in which all runs are kept.
 
 `RIVALS` has a line a method: what makes it, given the local steps and batches. A method is searched
-over the fields in `over`, each with the paper's grid of the setting.
+over the fields in `over`, each with one of the setting's grids.
 """
 
 import warnings
@@ -16,7 +16,18 @@ import numpy as np
 import fedmin
 from experiments.fedsso.worlds import WORLDS
 from experiments.paper import kept, recalled, whole
-from fedmin import LBFGS, DenseInverse, FedAC, FedAvg, FedDANE, FedNL, FedOpt, FedSSO, Scaffold
+from fedmin import (
+    DONE,
+    LBFGS,
+    DenseInverse,
+    FedAC,
+    FedAvg,
+    FedDANE,
+    FedNL,
+    FedOpt,
+    FedSSO,
+    Scaffold,
+)
 
 # an objective is a pass over all training rows, twice a round's own work: on MNIST, where claims
 # are about accuracies, it is measured in the grid only
@@ -25,11 +36,14 @@ RECORD = dict.fromkeys(("mnist", "mnist-two", "mnist-cnn"), BOTH[1:])
 COUNTS = ("pairs_accepted", "pairs_repaired", "pairs_skipped", "resets", "steps_cut")
 
 
+STEPS = {"step": "steps", "server_step": "server_steps"}  # the paper's alpha and eta
+
+
 class Rival(NamedTuple):
-    """A method, and which of its numbers are searched."""
+    """A method, and which of its numbers are searched, each over which grid of the setting."""
 
     make: Callable[..., fedmin.Method]
-    over: tuple[str, ...] = ("step", "server_step")
+    over: dict[str, str] = STEPS
 
 
 def sso(**changes) -> Callable[..., fedmin.Method]:
@@ -45,10 +59,15 @@ RIVALS: dict[str, Rival] = {
     "scaffold": Rival(Scaffold),
     "fedopt": Rival(lambda **given: FedOpt(**given, second=fedmin.Adagrad())),
     "fedsso": Rival(sso()),
-    "fedac": Rival(FedAC, ("step", "mu")),
-    "feddane": Rival(FedDANE, ("step", "mu")),
+    "fedac": Rival(FedAC, {"step": "steps", "mu": "strong"}),
+    "feddane": Rival(FedDANE, {"step": "steps", "mu": "strong"}),
+    # whole gradients; twenty products with the Hessian of a batch, as in its paper
+    "done": Rival(
+        lambda local_steps, batches, **given: DONE(local_steps=20, batches=batches, **given),
+        {"alpha": "steps", "step": "server_steps"},
+    ),
     # whole gradients and Hessians, no local steps
-    "fednl": Rival(lambda local_steps, batches, **given: FedNL(**given), ("alpha",)),
+    "fednl": Rival(lambda local_steps, batches, **given: FedNL(**given), {"alpha": "learning"}),
     # with the steps that were found for fedsso, or with the paper's
     "fedsso-dense": Rival(sso(curvature=DenseInverse())),
     "fedsso-printed": Rival(sso(**PRINTED)),
@@ -61,7 +80,7 @@ RIVALS: dict[str, Rival] = {
     "fedsso-points-memory": Rival(sso(pairs="both points", remember=True)),
 }
 FIRST_ORDER = ("fedavg", "scaffold", "fedopt")
-SEARCHED = ("fedsso", *FIRST_ORDER, "fedac", "feddane")
+SEARCHED = ("fedsso", *FIRST_ORDER, "fedac", "feddane", "done")
 
 WHO = {
     "everyone": fedmin.Everyone(),
@@ -161,10 +180,8 @@ class Book:
         """Some runs, one after the other."""
         return [self.curve(spec) for spec in specs]
 
-    def grid(self, spec: Spec, values: dict[str, tuple[float, ...]]) -> list[Curve]:
+    def grid(self, spec: Spec, over: dict[str, tuple[float, ...]]) -> list[Curve]:
         """Every combination of the values of what is searched, in one compiled call."""
-        names = RIVALS[spec.method].over
-        over = {name: values[name] for name in names}
         wanted = [spec._replace(steps=steps) for steps in _product(over.values())]
         if not all(one in self.done for one in wanted):
             place = self.place(spec.world)

@@ -1,8 +1,10 @@
 """The steps of every method, by the same grid: all of it for a while, the best few to the end."""
 
+from dataclasses import asdict
+
 import numpy as np
 
-from experiments.fedsso.runs import Book, Curve, Spec
+from experiments.fedsso.runs import RIVALS, Book, Curve, Spec
 from experiments.fedsso.setting import SEARCH_SEED, Setting
 
 
@@ -11,12 +13,10 @@ def grid(book: Book, setting: Setting, world: str, method: str) -> list[Curve]:
     network = world == setting.network
     rounds = setting.network_search if network else setting.search_rounds
     first = Spec(world, method, (), rounds, rounds, SEARCH_SEED, setting.local_steps)
-    values = {
-        "step": setting.network_steps if network else setting.steps,
-        "server_step": setting.network_server_steps if network else setting.server_steps,
-        "mu": setting.strong,
-        "alpha": setting.learning,
-    }
+    grids = asdict(setting)
+    if network:
+        grids |= {"steps": setting.network_steps, "server_steps": setting.network_server_steps}
+    values = {name: grids[grid] for name, grid in RIVALS[method].over.items()}
     return book.grid(first, values)
 
 
