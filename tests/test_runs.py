@@ -58,6 +58,23 @@ def test_the_same_run_is_found_again(place):
     assert not any(json.loads(line)["found"] for line in forced.stdout.splitlines())
 
 
+def test_a_disk_that_is_full_is_named_and_what_is_there_is_gone_on_from(place, monkeypatch):
+    job = Config(FILE.replace("rounds = 6", "rounds = 8")).jobs()[0]
+    folder = place / "full" / job.folder
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("fedmin.runs._parquet", full)  # after the rounds, before the report
+        with pytest.raises(OSError, match="No space left on device; what it has is whole"):
+            run_one(job, folder)
+    again = run_one(job, folder)
+    assert not again.found
+    assert run_one(job, folder).found
+    np.testing.assert_array_equal(again.result.solution, run_one(job, folder).result.solution)
+
+
 def test_a_folder_is_a_result(place):
     config = Config(FILE)
     job = config.jobs()[0]

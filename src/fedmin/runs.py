@@ -72,12 +72,21 @@ def run(
 def run_one(job: Job, folder: Path, *, force: bool = False, progress: Show = None) -> Ran:
     """Run one job in its folder, from its last checkpoint if there is one."""
     if force:
-        begun = [folder / name for name in ("result.json", "environment.json")]
+        begun = [folder / f for f in ("result.json", "environment.json", "report.html")]
         for old in [*folder.glob("checkpoint-*.bin"), *begun]:
             old.unlink(missing_ok=True)
     if ended(folder):
         return Ran(job, folder, Result.load(folder), True)
     pieces, _ = fitted(job)
+    try:
+        return Ran(job, folder, _in_folder(job, pieces, folder, progress), False)
+    except OSError as error:  # a full disk, or one that is gone
+        words = f"{folder}: {error}; what it has is whole, and the same command goes on from there"
+        raise OSError(words) from error
+
+
+def _in_folder(job: Job, pieces: Pieces, folder: Path, progress: Show) -> Result:
+    """Run, and leave everything in the folder; the report is the last to come."""
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "run.toml", tomli_w.dumps(resolved(job)))
     _write_json(folder / "environment.json", _environment(folder))
@@ -100,7 +109,7 @@ def run_one(job: Job, folder: Path, *, force: bool = False, progress: Show = Non
         log.take(dict(result.history))
         log.close()
     write_text(folder / "report.html", report_of([folder]))
-    return Ran(job, folder, result, False)
+    return result
 
 
 def _certified(result: Result, federation: Federation) -> Result:
@@ -184,9 +193,9 @@ def line_of(ran: Ran) -> str:
 
 
 def ended(folder: Path) -> bool:
-    """Whether there is a result in the folder of a run that need not go on."""
-    path = folder / "result.json"
-    return path.exists() and json.loads(path.read_text("utf-8"))["status"] in ENDED
+    """Whether there is all in the folder of a run that need not go on."""
+    status = _read_json(folder / "result.json").get("status")
+    return status in ENDED and (folder / "report.html").exists()
 
 
 def _environment(folder: Path) -> dict[str, str]:
