@@ -26,6 +26,7 @@ def accuracy(lines: dict[str, list[Curve]], path: Path, title: str) -> None:
 
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
+    best = 0.0
     for i, (name, curves) in enumerate(lines.items()):
         fine = [curve for curve in curves if curve.status != "diverged"]
         if not fine:
@@ -33,9 +34,12 @@ def accuracy(lines: dict[str, list[Curve]], path: Path, title: str) -> None:
         middle = np.median([curve.accuracy for curve in fine], axis=0)
         rounds = np.asarray(fine[0].round)
         label = f"{name} {fine[0].spec.steps}"
-        left.plot(rounds, middle, color=COLORS[i], label=label)
-        right.plot(np.maximum(rounds, 0.5) * fine[0].bytes / 1e6, middle, color=COLORS[i])
-    left.set(xlabel="round", ylabel="test accuracy", title=title)
+        left.plot(rounds[1:], middle[1:], color=COLORS[i], label=label)
+        right.plot(rounds[1:] * fine[0].bytes / 1e6, middle[1:], color=COLORS[i])
+        best = max(best, middle.max())
+    # what is claimed is in the last quarter, and early
+    left.set(xlabel="round", ylabel="test accuracy", title=title, xscale="log")
+    left.set_ylim(0.75 * best, 1.01 * best)
     right.set(xlabel="megabytes, all clients", xscale="log")
     left.legend(frameon=False, fontsize=8)
     figure.savefig(path, dpi=130)
