@@ -184,6 +184,6 @@ CHECKS: dict[str, Callable[[World, Setting], Claim]] = {
     "fw-penalty": penalty,
     "fw-participation": participation,
     "fw-table1": table1,
-    "fw-table3": table3,
     "fw-table2": table2,
+    "fw-table3": table3,
 }

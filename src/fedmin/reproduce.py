@@ -6,6 +6,7 @@ that were last measured. They need a checkout; an installed package has none of 
 
 import importlib
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable
 from html import escape
@@ -64,12 +65,17 @@ def claims() -> dict[str, str]:
     return {claim: name for name, paper in papers().items() for claim in paper.checks}
 
 
+def kept(claim: str, paper: str) -> dict[str, Any]:
+    """What was last measured in full, as its file has it; nothing if it never was."""
+    path = folder() / paper / "results" / f"{claim}.json"
+    return json.loads(path.read_text("utf-8")) if path.exists() else {}
+
+
 def stored(claim: str, paper: str) -> Claim:
     """What was last measured in full; "not run yet" if nothing was."""
-    path = folder() / paper / "results" / f"{claim}.json"
-    if not path.exists():
+    words = kept(claim, paper)
+    if not words:
         return Claim(claim, "", "", "", "not run yet", "no full results are stored")
-    words = json.loads(path.read_text("utf-8"))
     return Claim(*(str(words[key]) for key in HEAD))
 
 
@@ -124,7 +130,7 @@ def _section(claim: Claim) -> str:
         "verdict": f"{claim.verdict}: {claim.reason}",
     }
     lines = "".join(
-        f"<h3>{name}</h3>" + "".join(f"<div>{escape(one)}</div>" for one in words.split("; "))
+        f"<h3>{name}</h3>" + "".join(f"<div>{escape(one)}</div>" for one in parts_of(words))
         for name, words in parts.items()
         if words
     )
@@ -132,15 +138,47 @@ def _section(claim: Claim) -> str:
 
 
 def markdown() -> str:
-    """The page of the documentation, from the stored results."""
+    """The page of the documentation, from the stored results: verdicts, then a section a claim."""
     lines = [
         "# The papers' claims", "",
-        "Made by `fedmin reproduce --page` from the results in `experiments/*/results`.",
-        "`fedmin reproduce ID` runs one again, `fedmin reproduce all --quick` all of them, tiny.",
-        "When, with what versions and by what command a line was measured is in the claim's file",
-        "there, with the numbers behind it.",
-        "",
-        "| " + " | ".join(HEAD) + " |", "|---" * len(HEAD) + "|",
+        "Made by `fedmin reproduce --page` from the results in `experiments/*/results`, where the",
+        "numbers behind a verdict are. `fedmin reproduce ID` checks one again,",
+        "`fedmin reproduce all --quick` all of them, tiny.", "",
+        "| id | verdict | claim |", "|---|---|---|",
     ]  # fmt: skip
-    cells = ([cell.replace("|", "/").replace("\n", " ") for cell in claim] for claim in listing())
-    return "\n".join([*lines, *("| " + " | ".join(line) + " |" for line in cells)]) + "\n"
+    for claim in listing():
+        name = f"[{claim.id}](#{claim.id.lower()})" if claim.ours else claim.id
+        lines.append(f"| {name} | {claim.verdict} | {_cell(claim.paper or claim.reason)} |")
+    for paper, title in PAPERS.items():
+        lines += ["", f"## {title}"]
+        for name in (name for name, of in claims().items() if of == paper):
+            lines += _told(stored(name, paper), kept(name, paper).get("measured"))
+    return "\n".join(lines) + "\n"
+
+
+def _told(claim: Claim, made: dict[str, Any] | None) -> list[str]:
+    """A claim with all that was measured, a part a line."""
+    if made is None:
+        return []
+    versions = ", ".join(f"{name} {made['versions'][name]}" for name in ("fedmin", "jax"))
+    return [
+        "", f"### {claim.id}", "",
+        f"{claim.paper[:1].upper()}{claim.paper[1:]}.", "",
+        f"**{claim.verdict[:1].upper()}{claim.verdict[1:]}**: {claim.reason}.", "",
+        f"To hold: {claim.tolerance}.", "",
+        f"Measured on {made['date']} with {versions}, `{made['command']}`:", "",
+        *(f"- {part}" for part in parts_of(claim.ours)),
+    ]  # fmt: skip
+
+
+def parts_of(words: str) -> list[str]:
+    """What stands between semicolons, but for those in brackets.
+
+    >>> parts_of("a 1 (b; c); d 2")
+    ['a 1 (b; c)', 'd 2']
+    """
+    return re.split(r"; (?![^(]*\))", words)
+
+
+def _cell(words: str) -> str:
+    return words.replace("|", "\\|")
