@@ -72,7 +72,7 @@ def run(
 def run_one(job: Job, folder: Path, *, force: bool = False, progress: Show = None) -> Ran:
     """Run one job in its folder, from its last checkpoint if there is one."""
     if force:
-        begun = [folder / f for f in ("result.json", "environment.json", "report.html")]
+        begun = [folder / name for name in ("result.json", "environment.json")]
         for old in [*folder.glob("checkpoint-*.bin"), *begun]:
             old.unlink(missing_ok=True)
     if ended(folder):
@@ -88,6 +88,7 @@ def run_one(job: Job, folder: Path, *, force: bool = False, progress: Show = Non
 def _in_folder(job: Job, pieces: Pieces, folder: Path, progress: Show) -> Result:
     """Run, and leave everything in the folder; the report is the last to come."""
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / "report.html").unlink(missing_ok=True)  # of a run that was stopped
     write_text(folder / "run.toml", tomli_w.dumps(resolved(job)))
     _write_json(folder / "environment.json", _environment(folder))
     _write_json(folder / "holdings.json", Holdings.of(pieces.federation)._asdict())
@@ -170,15 +171,11 @@ def report_of(paths: Iterable[str | Path]) -> str:
 
 def _together(environments: list[dict[str, str]]) -> dict[str, str]:
     """What runs were made with: the values there are of each thing, of times the ends."""
-    found: dict[str, list[str]] = {}
-    for words in environments:
-        for key, value in words.items():
-            found.setdefault(key, []).append(value)
-    ends = {key: sorted({min(values), max(values)}) for key, values in found.items()}
-    return {
-        key: " to ".join(ends[key]) if key == "began" else ", ".join(dict.fromkeys(values))
-        for key, values in found.items()
-    }
+    keys = dict.fromkeys(key for words in environments for key in words)
+    found = {key: [words[key] for words in environments if key in words] for key in keys}
+    if "began" in found:
+        found["began"] = [" to ".join(sorted({min(found["began"]), max(found["began"])}))]
+    return {key: ", ".join(dict.fromkeys(values)) for key, values in found.items()}
 
 
 def line_of(ran: Ran) -> str:

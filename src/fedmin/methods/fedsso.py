@@ -3,8 +3,7 @@
 client i    z <- x_k;  tau times  z <- z - alpha grad f_i(z);   g_i = (x_k - z)/(alpha tau)
 server      g_k = mean of g_i;  s = x_k - x_{k-1},  y = g_k - g_{k-1}
             every R rounds B <- I, else B by BFGS from (s, y);   x_{k+1} = x_k - eta B^-1 g_k
-bytes       down d, up d  (with pairs="same clients" up 2d + 1, "both points" down 2d and up 2d;
-            with `remember` up 1 more)
+bytes       down d, up d
 
 The matrix never travels (the paper's sentence that sends it is a slip). Clients send (z - x)/tau_i
 with their own number of steps: with `epochs` and unequal sizes the mean of z - x would weigh client
@@ -20,10 +19,12 @@ Where not all clients take part, g_k is some clients' gradient, and y has the di
 cohorts in it, which does not vanish with s. So there are two remedies, and both are needed:
 
     remember               g_k = mean of all clients' last g_i [gu2021fast]: clients keep theirs and
-                           send its change, so the server keeps one vector, not one a client
+                           send its change, so the server keeps one vector, not one a client;
+                           up 1 more
     pairs="both points"    y = mean over those present of g_i at x_k less g_i at x_{k-1}, from the
-                           same rows [schraudolph2007stochastic]: twice the work of a client
-    pairs="same clients"   cheaper: y from those that were there in the last round too
+                           same rows [schraudolph2007stochastic]: twice the work of a client;
+                           down 2d, up 2d
+    pairs="same clients"   y from those that were there in the last round too; up 2d + 1
 
 A remembered gradient is old: with clients in a share q of the rounds take eta of about q/2 or less.
 How far each gets is measured in experiments/fedsso (sso-absent).
