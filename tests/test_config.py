@@ -133,7 +133,7 @@ def all_pieces(text: str) -> list:
         (
             'column = "objective"',
             'column = "objectiv"',
-            "tion: .*did you mean 'objective'",
+            "configuration: .*did you mean 'objective'",
         ),
         ("k = 5", "k = 0", "line 22: k must be at least 1, got 0"),
         (

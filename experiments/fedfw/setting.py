@@ -69,7 +69,6 @@ QUICK = Setting(
     clients=4,
     search_rows=400,
     most=0,
-    mnist_rows=0,
     penalties=(0.1, 1.0),
     scales=(10.0,),
     locals=(1,),

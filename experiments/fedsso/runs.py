@@ -34,8 +34,6 @@ from fedmin import (
 BOTH = (fedmin.Objective(), fedmin.Scores("test"))
 RECORD = dict.fromkeys(("mnist", "mnist-two", "mnist-cnn"), BOTH[1:])
 COUNTS = ("pairs_accepted", "pairs_repaired", "pairs_skipped", "resets", "steps_cut")
-
-
 STEPS = {"step": "steps", "server_step": "server_steps"}  # the paper's alpha and eta
 
 
@@ -61,7 +59,7 @@ RIVALS: dict[str, Rival] = {
     "fedsso": Rival(sso()),
     "fedac": Rival(FedAC, {"step": "steps", "mu": "strong"}),
     "feddane": Rival(FedDANE, {"step": "steps", "mu": "strong"}),
-    # whole gradients; twenty products with the Hessian of a batch, as in its paper
+    # whole gradients; twenty products with the Hessian of a batch, its default
     "done": Rival(
         lambda local_steps, batches, **given: DONE(local_steps=20, batches=batches, **given),
         {"alpha": "steps", "step": "server_steps"},

@@ -219,9 +219,6 @@ class Config(Document):
         options = {k: v for k, v in words.items() if k not in ("name", "standardize")}
         if "name" not in words:
             self.fail("data", f"[data] needs a name; {checks.nearest('', data.DATASETS)}")
-        if words["name"] not in data.DATASETS:
-            near = checks.nearest(words["name"], data.DATASETS)
-            self.fail("data.name", f"unknown data set {words['name']!r}; {near}")
         try:
             table = data.load(words["name"], **options)
         except (ValueError, TypeError) as error:

@@ -33,8 +33,9 @@ class Document:
         raise ConfigError(f"{self.source}{line}: {words}")
 
     def refuse(self, where: str, words: Mapping[str, Any], error: Exception) -> typing.NoReturn:
-        """What a section's value said of its fields, at the line of the one it names."""
+        """What a section's value said of its fields, at the line of the one it names or quotes."""
         named = [key for key in words if re.search(rf"\b{key}\b", str(error))]
+        named += [key for key, word in words.items() if _quoted(word, error)]
         self.fail(f"{where}.{named[0]}" if named else where, str(error))
 
     def pick(self, where: str, name: Any, registry: Mapping[str, Any]) -> Any:
@@ -94,6 +95,10 @@ class Document:
             if options_of(hint) == {kind} and not fits(value, kind):
                 key = where.rpartition(".")[2]
                 self.fail(where, f"{key} must be {name}, got {value!r}")
+
+
+def _quoted(word: Any, error: Exception) -> bool:
+    return isinstance(word, str) and repr(word) in str(error)
 
 
 def _line_numbers(text: str) -> dict[str, int]:

@@ -151,23 +151,23 @@ def markdown() -> str:
         lines.append(f"| {name} | {claim.verdict} | {_cell(claim.paper or claim.reason)} |")
     for paper, title in PAPERS.items():
         lines += ["", f"## {title}"]
-        for name in (name for name, of in claims().items() if of == paper):
-            lines += _told(stored(name, paper), kept(name, paper).get("measured"))
+        found = [kept(name, paper) for name, of in claims().items() if of == paper]
+        lines += [line for words in found if words for line in _told(words)]
     return "\n".join(lines) + "\n"
 
 
-def _told(claim: Claim, made: dict[str, Any] | None) -> list[str]:
-    """A claim with all that was measured, a part a line."""
-    if made is None:
-        return []
+def _told(words: dict[str, Any]) -> list[str]:
+    """A claim's file with all that was measured, a part a line."""
+    made = words["measured"]
     versions = ", ".join(f"{name} {made['versions'][name]}" for name in ("fedmin", "jax"))
+    paper, verdict = (words[key][:1].upper() + words[key][1:] for key in ("paper", "verdict"))
     return [
-        "", f"### {claim.id}", "",
-        f"{claim.paper[:1].upper()}{claim.paper[1:]}.", "",
-        f"**{claim.verdict[:1].upper()}{claim.verdict[1:]}**: {claim.reason}.", "",
-        f"To hold: {claim.tolerance}.", "",
+        "", f"### {words['id']}", "",
+        f"{paper}.", "",
+        f"**{verdict}**: {words['reason']}.", "",
+        f"To hold: {words['tolerance']}.", "",
         f"Measured on {made['date']} with {versions}, `{made['command']}`:", "",
-        *(f"- {part}" for part in parts_of(claim.ours)),
+        *(f"- {part}" for part in parts_of(words["ours"])),
     ]  # fmt: skip
 
 

@@ -109,7 +109,8 @@ def _in_folder(job: Job, pieces: Pieces, folder: Path, progress: Show) -> Result
     for log in logs:
         log.take(dict(result.history))
         log.close()
-    write_text(folder / "report.html", report_of([folder]))
+    itself = folders_of([folder])
+    write_text(folder / "report.html", _report(itself, dict.fromkeys(itself, result)))
     return result
 
 
@@ -159,7 +160,10 @@ def _noted(pieces: Pieces, folder: Path, progress: Show, logs: list[Log]) -> Cal
 def report_of(paths: Iterable[str | Path]) -> str:
     """One page of the runs in these folders."""
     folders = folders_of(paths)
-    results = {name: Result.load(folder) for name, folder in folders.items()}
+    return _report(folders, {name: Result.load(folder) for name, folder in folders.items()})
+
+
+def _report(folders: dict[str, Path], results: dict[str, Result]) -> str:
     kept = {name: _read_json(folder / "holdings.json") for name, folder in folders.items()}
     held = {name: Holdings(**words) for name, words in kept.items() if words}
     made = _together([_read_json(folder / "environment.json") for folder in folders.values()])
