@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse.linalg
 
 import fedmin
-from fedmin.engines import wire
+from fedmin.engines.sessions import wire
 
 SIZE, SIDE, ROWS = 1_000_000, 2000, 100
 

@@ -32,8 +32,8 @@ def vectors(d: int) -> list[jax.Array]:
 
 def server_step(form, s, y, g) -> Callable[[], float]:
     """The mean of some steps of a form, its memory given up each time as in a run."""
-    from fedmin.inner import bfgs
-    from fedmin.inner.curvature import WAIT, Start
+    from fedmin.server.quasi_newton import bfgs
+    from fedmin.server.quasi_newton.forms import WAIT, Start
 
     @partial(jax.jit, donate_argnums=0)
     def step(state, s, y, g):

@@ -36,14 +36,14 @@ def contenders():
 
 def solver_milliseconds(count: int, d: int = 100_000) -> float:
     """One solution of the server's convex problem."""
-    from fedmin.inner import dual_qp
+    from fedmin.server import qcqp
 
     rng = np.random.default_rng(count)
     vectors = rng.standard_normal((1 + count, d))
     # ten times the size at which the constraints are met where g alone leads
     a = rng.standard_normal(count) * 3e4
     problem = [jax.numpy.asarray(part, np.float32) for part in (vectors, 1.0, a, 0.5, 1e3)]
-    solve = jax.jit(dual_qp.solve)
+    solve = jax.jit(qcqp.solve)
     jax.block_until_ready(solve(*problem))
     times = []
     for _ in range(50):

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from fedmin.method import Exchange, Method, starting_point
+from fedmin.core.method import Exchange, Method, starting_point
 
 
 class Median(Method):

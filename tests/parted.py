@@ -12,9 +12,9 @@ import scipy.sparse
 import fedmin
 from agreement import ONE_BY_ONE
 from fedmin import Federation, SplitSGD, WithoutReplacement
-from fedmin.engines import rounds as part
-from fedmin.minimize import _holders
-from fedmin.split import FirstLayer
+from fedmin.core.column_problem import FirstLayer
+from fedmin.engines import round as part
+from fedmin.minimizing import _holders
 
 K, N, CLASSES = 7, 12, 3
 ORDER = [3, 0, 5, 1, 6, 2, 4]

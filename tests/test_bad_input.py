@@ -29,6 +29,10 @@ from fedmin import (
     TopK,
     Uniform,
 )
+from fedmin.engines import devices
+from fedmin.engines.simulator import simulator
+from fedmin.engines.simulator import sweep as sweep_engine
+from fedmin.engines.transports import memory
 
 X, Y = np.ones((6, 2)), np.array([0, 1, 0, 1, 0, 1])
 PARTS = [[0, 1], [2, 3, 4, 5]]
@@ -260,11 +264,9 @@ TABLE = [
 @pytest.mark.parametrize(("call", "said"), TABLE, ids=[said[:50] for _, said in TABLE])
 def test_refused_with_a_reason(call, said, monkeypatch):
     worked = []
-    for engine in (fedmin.engines.simulator, fedmin.engines.sweep):
+    for engine in (simulator, sweep_engine):
         monkeypatch.setattr(engine, "programs", lambda plan: worked.append(plan) or 1 / 0)
-    monkeypatch.setattr(
-        fedmin.engines.loopback._Session, "round", lambda *_: worked.append("round") or 1 / 0
-    )
+    monkeypatch.setattr(memory._Session, "round", lambda *_: worked.append("round") or 1 / 0)
     with pytest.raises((ValueError, TypeError), match=said):
         call()
     assert not worked
@@ -280,7 +282,7 @@ def test_unknown_columns_of_a_result():
 def test_devices_must_be_a_number(value, monkeypatch):
     monkeypatch.setenv("FEDMIN_DEVICES", value)
     with pytest.raises(ValueError, match="FEDMIN_DEVICES must be a whole number of at least 1"):
-        fedmin.devices.wanted()
+        devices.wanted()
 
 
 def test_a_matrix_is_not_silently_reordered():

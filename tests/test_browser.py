@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 import fedmin
-from fedmin.holdings import Holdings
+from fedmin.core.holdings import Holdings
 from fedmin.reports.page import page
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")

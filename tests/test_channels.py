@@ -7,9 +7,9 @@ import pytest
 
 import fedmin
 from agreement import run
-from fedmin import payload
 from fedmin.channels import CHANNELS
-from fedmin.engines import wire
+from fedmin.core import payload
+from fedmin.engines.sessions import wire
 
 KEY = jax.random.key(0)
 

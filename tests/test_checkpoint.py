@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import fedmin
-from fedmin.engines import checkpoint as module
-from fedmin.result import read_csv
-from fedmin.runs import load_all
+from fedmin.core.result import read_csv
+from fedmin.engines.sessions import checkpoint as module
+from fedmin.runs.folder import load_all
 
 ROUNDS = 7
 
@@ -148,8 +148,8 @@ def file_of(name: str) -> str:
 # a process that has imported everything and starts others, each of which runs some files
 MOTHER = """
 import os, sys
-from fedmin import runs
-from fedmin.config import Config
+from fedmin.runs import folder as runs
+from fedmin.runs.config import Config
 print("ready", flush=True)
 for line in sys.stdin:
     out, *files = line.split()

@@ -9,8 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 import fedmin
-from fedmin import cli, demo, listing
 from fedmin.channels import CHANNELS
+from fedmin.cli import app as cli
+from fedmin.cli import catalog as listing
+from fedmin.cli import demo
 from fedmin.data import DATASETS, PARTITIONERS
 from fedmin.domains import DOMAINS
 from fedmin.methods import METHODS
@@ -108,7 +110,7 @@ def test_version_in_a_real_process():
 def test_version_imports_nothing_heavy():
     source = str(Path(fedmin.__file__).parents[1])
     words = (
-        "import sys, fedmin.cli; from fedmin.reports.versions import versions; versions();"
+        "import sys, fedmin.cli.app; from fedmin.core.environment import versions; versions();"
         "print([m for m in ('matplotlib', 'sklearn', 'pooch', 'pandas') if m in sys.modules])"
     )
     outcome = subprocess.run(

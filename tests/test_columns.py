@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 import fedmin
 from agreement import ONE_BY_ONE, assert_same
 from fedmin import Columns, Exchange, Federation, Full, SplitSGD, WithoutReplacement
-from fedmin.engines import rounds as part
-from fedmin.engines.layout import alone
-from fedmin.engines.program import programs
-from fedmin.local import columns
+from fedmin.client import column_trips as columns
+from fedmin.engines import round as part
+from fedmin.engines.simulator.layout import alone
+from fedmin.engines.simulator.program import programs
 from fedmin.methods import METHODS
-from fedmin.minimize import _holders, assemble
+from fedmin.minimizing import _holders, assemble
 from parted import (
     CLASSES,
     FLAGS,

@@ -12,11 +12,11 @@ import fedmin
 import known
 from agreement import ONE_BY_ONE, assert_same, leaves, run
 from cases import CASES, Case
-from fedmin.engines import rounds as part
-from fedmin.engines import wire
-from fedmin.engines.program import programs
+from fedmin.engines import round as part
+from fedmin.engines.sessions import wire
+from fedmin.engines.simulator.program import programs
 from fedmin.methods import METHODS
-from fedmin.minimize import assemble
+from fedmin.minimizing import assemble
 
 ROADS = {
     "plain": lambda case: {},

@@ -7,11 +7,11 @@ import pytest
 import tomli_w
 
 import fedmin
-from fedmin.config import Config, ConfigError, resolved
-from fedmin.describe import describe, restore
+from fedmin.core.serialize import describe, restore
 from fedmin.methods import METHODS
-from fedmin.runs import costs, fitted
-from fedmin.starter import starter
+from fedmin.runs.config import Config, ConfigError, resolved
+from fedmin.runs.folder import costs, fitted
+from fedmin.runs.template import starter
 
 FILE = """\
 [data]

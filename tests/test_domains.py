@@ -20,7 +20,7 @@ from fedmin import (
     Product,
     Simplex,
 )
-from fedmin.local.atoms import dense
+from fedmin.client.atoms import dense
 
 pytestmark = pytest.mark.usefixtures("quick_to_compile")
 D = 6

@@ -18,8 +18,8 @@ import fedmin
 import known
 from agreement import ONE_BY_ONE, assert_same, run
 from fedmin import FedAvg, FedSGD, Full, Scaffold
-from fedmin.engines import program
-from fedmin.engines.program import SEGMENT
+from fedmin.engines.simulator import program
+from fedmin.engines.simulator.program import SEGMENT
 
 ENGINES = [ONE_BY_ONE, fedmin.Simulator(chunk=2, devices=2), fedmin.Loopback()]
 SRC = Path(__file__).resolve().parents[1] / "src"
@@ -310,14 +310,15 @@ SCRIPT = """
     federation = fedmin.Federation.from_clients(
         [(rng.standard_normal((40, 5)), rng.standard_normal(40)) for _ in range(3)]
     )
-    class Loud(fedmin.engines.history.History):
+    from fedmin.engines import history
+    class Loud(history.History):
         def add(self, round, seconds, values):
             super().add(round, seconds, values)
             print("recorded", flush=True)
 
-    import fedmin.engines.simulator, fedmin.engines.loopback
-    fedmin.engines.simulator.History = Loud
-    fedmin.engines.loopback.History = Loud
+    import fedmin.engines.simulator.simulator, fedmin.engines.transports.memory
+    fedmin.engines.simulator.simulator.History = Loud
+    fedmin.engines.transports.memory.History = Loud
     engine = fedmin.Loopback() if sys.argv[1] == "loopback" else fedmin.Simulator(devices=1)
     result = fedmin.minimize(
         fedmin.LeastSquares(5), federation, fedmin.FedSGD(1e-7), rounds=1_000_000_000,

@@ -11,7 +11,7 @@ import known
 from agreement import ONE_BY_ONE, run
 from cases import keep
 from fedmin import DistributedIHT, FedHT, FedIterHT, Full, L0Ball, LeastSquares, over
-from fedmin.inner import compact, lbfgs
+from fedmin.server.quasi_newton import compact, lbfgs
 
 pytestmark = pytest.mark.usefixtures("quick_to_compile")
 ROUNDS = 5

@@ -11,9 +11,9 @@ import fedmin
 import known
 from agreement import ONE_BY_ONE, run
 from fedmin import DFP, LBFGS, DenseInverse, DenseSolve, FedSSO, Full
-from fedmin.inner import bfgs
-from fedmin.inner.curvature import Start
-from fedmin.minimize import assemble
+from fedmin.minimizing import assemble
+from fedmin.server.quasi_newton import bfgs
+from fedmin.server.quasi_newton.forms import Start
 from test_oracles import cohorts
 
 pytestmark = pytest.mark.usefixtures("quick_to_compile")

@@ -1,4 +1,4 @@
-"""The law of imports: nouns -> catalogues -> engines -> minimize -> what is around them."""
+"""The law of imports: core -> catalogues -> methods -> engines -> minimizing -> ... -> cli."""
 
 import ast
 from pathlib import Path
@@ -8,87 +8,88 @@ import pytest
 from fedmin.methods import METHODS
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "fedmin"
-NOUNS = [
-    "devices", "checks", "describe", "matrix", "payload", "rows", "domain", "schedule", "holdings",
-    "curves", "federation", "problem", "split", "method", "channel", "participation", "ledger",
-    "metrics", "rules", "certificate", "constants", "result",
-]  # fmt: skip
-CATALOGUES = ["domains", "problems", "local", "inner", "methods", "channels", "data"]
-AROUND = [
-    "reports", "listing", "demo", "logs", "document", "config", "runs", "compare", "starter",
-    "live", "watch", "estimator", "reproduce", "cli",
-]  # fmt: skip
-LEVEL = {
-    **dict.fromkeys(NOUNS, 0),
-    **dict.fromkeys(CATALOGUES, 1),
-    "engines": 2,
-    "minimize": 3,
-    **dict.fromkeys(AROUND, 4),
-    "fedmin": 3,  # the public names, for what is around
+ROOMS = [
+    ["core"],
+    ["problems", "domains", "client", "server", "channels"],
+    ["privacy", "methods"],
+    ["engines"],
+    ["minimizing"],
+    ["data"],
+    ["fedmin"],  # the public names
+    ["reports", "sklearn"],
+    ["runs"],
+    ["cli"],
+]
+LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
+# nobody below knows these: a problem does not know a client's work, a channel no server's solver
+STRANGERS = {("privacy", room) for room in ("problems", "domains", "client", "server")} | {
+    ("methods", room) for room in ("problems", "domains", "channels")
 }
-# what a catalogue may know of another: methods use local work and inner solvers, that is all
-SIDEWAYS = {("methods", "local"), ("methods", "inner")}
-# a noun may look back only: these are drawn inside functions, after everything is there
+# each noun imports only those before it
+NOUNS = [
+    "environment", "checks", "serialize", "matrix", "payload", "rows", "domain", "schedule",
+    "holdings", "curves", "federation", "problem", "column_problem", "method", "channel",
+    "participation", "ledger", "metrics", "stopping", "certificate", "constants", "result",
+]  # fmt: skip
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
-def layer(path: Path) -> str:
+def room(path: Path) -> str:
     parts = path.relative_to(PACKAGE).with_suffix("").parts
     return "fedmin" if parts == ("__init__",) else parts[0]
 
 
-def imports(path: Path, top_only: bool = False) -> set[str]:
-    """The layers of fedmin that a file imports, also inside functions."""
-    tree = ast.parse(path.read_text("utf-8"))
-    found = set()
-    for node in ast.iter_child_nodes(tree) if top_only else ast.walk(tree):
+def imports(path: Path) -> list[list[str]]:
+    """What of fedmin a file imports, also inside functions: the words after "fedmin"."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            found += [alias.name.split(".") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path.name}: imports are written in full"
-            plain = node.module == "fedmin"
-            names = [f"fedmin.{a.name}" for a in node.names] if plain else [node.module]
-        else:
-            continue
-        for name in names:
-            parts = name.split(".")
-            if parts[0] == "fedmin":
-                known = len(parts) > 1 and parts[1] in LEVEL
-                found.add(parts[1] if known else "fedmin")
-    return found
+            found += [[*node.module.split("."), alias.name] for alias in node.names]
+    return [words[1:] for words in found if words[0] == "fedmin"]
+
+
+def rooms(path: Path) -> set[str]:
+    """The rooms that a file imports from; a public name is of "fedmin" itself."""
+    return {words[0] if words and words[0] in LEVEL else "fedmin" for words in imports(path)}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_imports_go_one_way(path):
-    me = layer(path)
+    me = room(path)
     assert me in LEVEL, f"{me} has no place: give it one in tests/test_layers.py"
     if me == "fedmin":
         return
-    for other in imports(path):
-        allowed = (
-            LEVEL[other] < LEVEL[me]
-            or other == me
-            or (LEVEL[me] in (0, 4) and LEVEL[other] == LEVEL[me])
-            or (me, other) in SIDEWAYS
-        )
-        assert allowed, f"{path.name} ({me}) imports {other}"
+    for other in rooms(path):
+        lower = LEVEL[other] < LEVEL[me] and (me, other) not in STRANGERS
+        assert lower or other == me, f"{path.name} ({me}) imports {other}"
 
 
-def test_nouns_do_not_go_in_circles():
-    """None imports a later one as it is loaded."""
-    order: list[str] = []
-    left = {noun: imports(PACKAGE / f"{noun}.py", top_only=True) & set(NOUNS) for noun in NOUNS}
-    while left:
-        free = [noun for noun, needs in left.items() if needs <= set(order) | {noun}]
-        assert free, f"these nouns import each other: {sorted(left)}"
-        order += free
-        left = {noun: needs for noun, needs in left.items() if noun not in free}
-    assert len(order) == len(NOUNS)
+def test_nouns_are_in_order():
+    there = {p.stem for p in (PACKAGE / "core").glob("*.py")} - {"__init__"}
+    assert there == set(NOUNS), "give every noun of core its place in NOUNS"
+    for place, noun in enumerate(NOUNS):
+        for words in imports(PACKAGE / "core" / f"{noun}.py"):
+            other = words[1] if words[0] == "core" else words[0]
+            assert other in NOUNS[: place + 1], f"core/{noun}.py imports {other}, a later noun"
+
+
+def test_few_rooms_and_each_says_what_it_is():
+    entries = [p for p in PACKAGE.iterdir() if p.name != "__pycache__"]
+    assert len(entries) <= 20
+    for path in PACKAGE.rglob("__init__.py"):
+        doc = ast.get_docstring(ast.parse(path.read_text("utf-8")))
+        assert doc, f"{path.parent.name} does not say what lives there"
+        if path.parent.parent == PACKAGE:
+            assert "May import:" in doc, f"{path.parent.name} does not say what it may import"
+            assert len(doc.splitlines()) <= 14
 
 
 def test_methods_never_see_an_engine():
     for path in (PACKAGE / "methods").glob("*.py"):
-        assert not imports(path) & {"engines", "minimize", "fedmin"}, path.name
+        assert not rooms(path) & {"engines", "minimizing", "fedmin"}, path.name
 
 
 def test_engines_never_name_a_method():
@@ -100,18 +101,17 @@ def test_engines_never_name_a_method():
                  if isinstance(node, ast.Constant) and isinstance(node.value, str)}  # fmt: skip
         keys = set(METHODS) - {"done"}  # which is also the word for how a run ended
         assert not used & (names | keys), path.name
-        assert not imports(path) & {"methods", "problems", "data"}, path.name
+        assert not rooms(path) & {"methods", "problems", "data"}, path.name
 
 
-def test_the_law_would_notice():
+def test_the_law_would_notice(tmp_path):
     """The reader of imports sees those inside functions and those through the package."""
-    source = "def f():\n    from fedmin.engines import wire\n    from fedmin import data, FedAvg\n"
-    probe = PACKAGE / "problem.py"
-    tree = ast.parse(source)
-    assert any(isinstance(n, ast.ImportFrom) for n in ast.walk(tree))
-    assert "rows" in imports(probe)
-    assert "curves" in imports(PACKAGE / "result.py")
-    assert "curves" not in imports(PACKAGE / "result.py", top_only=True)
+    probe = tmp_path / "probe.py"
+    probe.write_text(
+        "def f():\n    from fedmin.engines import wire\n    from fedmin import FedAvg\n"
+    )
+    assert rooms(probe) == {"engines", "fedmin"}
+    assert ["core", "curves", "draw"] in imports(PACKAGE / "core/result.py")
 
 
 def test_files_and_functions_stay_small():

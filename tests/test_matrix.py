@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import fedmin
-from fedmin.matrix import SparseRows
+from fedmin.core.matrix import SparseRows
 
 # few shapes, many contents: every new shape compiles anew
 SHAPES = st.sampled_from([(1, 1), (1, 5), (4, 1), (7, 6)])

@@ -13,7 +13,7 @@ import fedmin
 import known
 from agreement import run
 from fedmin import Adagrad, Adam, FedAvg, FedOpt, FedProx, FedSGD, Full, Scaffold, Yogi
-from fedmin.engines import rounds as part
+from fedmin.engines import round as part
 
 ROUNDS = 5
 WEIGHTS = {"sizes": "sizes", "uniform": "uniform", "custom": [1.0, 4.0, 2.0, 0.5, 3.0]}

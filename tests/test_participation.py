@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 import fedmin
-from fedmin.participation import PARTICIPATIONS
+from fedmin.core.participation import PARTICIPATIONS
 
 N, DRAWS = 7, 4000
 ALL = [fedmin.Everyone(), fedmin.Uniform(3), fedmin.Bernoulli(0.3), fedmin.Cyclic(3)]

@@ -10,7 +10,7 @@ import cases
 import fedmin
 import test_common
 from fedmin.data import CATALOGUE
-from fedmin.data.embedded import EMBEDDED
+from fedmin.data.catalogue.embedded import EMBEDDED
 from fedmin.methods import METHODS
 
 ROOT = Path(__file__).resolve().parents[1]

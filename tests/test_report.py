@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import fedmin
-from fedmin import demo, reports
-from fedmin.holdings import Holdings
+from fedmin import reports
+from fedmin.cli import demo
+from fedmin.core.holdings import Holdings
 from fedmin.reports import tables
-from fedmin.reports.figure import in_logs
+from fedmin.reports.figures import in_logs
 from fedmin.reports.holders import holders
 from fedmin.reports.page import MOST_POINTS, chart_data
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from experiments.paper import judge
-from fedmin import reproduce
+from fedmin.reports import claims as reproduce
 
 VERDICTS = ("holds", "holds in part", "does not hold", "measured")
 

@@ -11,10 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 import fedmin
-from fedmin import reproduce, watch
-from fedmin.cli import app
-from fedmin.config import Config
-from fedmin.runs import load_all, run_one
+from fedmin.cli.app import app
+from fedmin.reports import claims as reproduce
+from fedmin.runs import watch
+from fedmin.runs.config import Config
+from fedmin.runs.folder import load_all, run_one
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = """\
@@ -66,7 +67,7 @@ def test_a_disk_that_is_full_is_named_and_what_is_there_is_gone_on_from(place, m
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as broken:
-        broken.setattr("fedmin.runs._parquet", full)  # after the rounds, before the report
+        broken.setattr("fedmin.runs.folder._parquet", full)  # after the rounds, before the report
         with pytest.raises(OSError, match="No space left on device; what it has is whole"):
             run_one(job, folder)
     again = run_one(job, folder)
@@ -120,7 +121,7 @@ def test_a_picture_and_a_page(place):
 
 
 def test_a_run_that_goes_on_can_be_watched(place, monkeypatch):
-    monkeypatch.setattr("fedmin.runs.NOTE", 0.0)
+    monkeypatch.setattr("fedmin.runs.folder.NOTE", 0.0)
     job = Config(FILE.replace("rounds = 6", "rounds = 7")).jobs()[0]
     folder, seen = place / "watched" / job.folder, []
 

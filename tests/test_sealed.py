@@ -5,8 +5,8 @@ import pytest
 
 import fedmin
 from fedmin import SplitSGD
-from fedmin.engines import seal, wire
-from fedmin.engines.loopback import _Session
+from fedmin.engines.sessions import seal, wire
+from fedmin.engines.transports.memory import _Session
 from parted import CLASSES, SPLITS, K, N, problems, run, split, start
 
 # ---------------------------------------------------------------- bytes

@@ -12,9 +12,9 @@ import fedmin
 import known
 from agreement import run
 from fedmin import SSCA, Full, Power
-from fedmin.problem import stacked
-from test_dual_qp import clarabel_solve, solve
+from fedmin.core.problem import stacked
 from test_oracles import batch_rows
+from test_qcqp import clarabel_solve, solve
 
 pytestmark = pytest.mark.usefixtures("quick_to_compile")
 ROUNDS = 5

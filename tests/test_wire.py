@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import fedmin
-from fedmin.engines import wire
-from fedmin.engines.wire import HEADER, TYPES, Envelope, decode, encode, sizes
+from fedmin.engines.sessions import wire
+from fedmin.engines.sessions.wire import HEADER, TYPES, Envelope, decode, encode, sizes
 
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
 ARRAYS = st.sampled_from([t.newbyteorder("=") for t in TYPES]).flatmap(

@@ -8,7 +8,7 @@ import numpy as np
 from experiments.fedht.claims import NAMES, Claim, line_up
 from experiments.fedht.runs import Book, Curve
 from experiments.fedht.setting import Setting
-from fedmin.curves import COLORS
+from fedmin.core.curves import COLORS
 
 
 def draw(claim: Claim, book: Book, setting: Setting, out: Path) -> None:

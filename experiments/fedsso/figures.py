@@ -8,7 +8,7 @@ from experiments.fedsso import search
 from experiments.fedsso.claims import Claim
 from experiments.fedsso.runs import Book, Curve
 from experiments.fedsso.setting import Setting
-from fedmin.curves import COLORS
+from fedmin.core.curves import COLORS
 
 
 def draw(claim: Claim, book: Book, setting: Setting, out: Path) -> None:

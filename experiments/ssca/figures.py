@@ -8,7 +8,7 @@ from experiments.ssca import search
 from experiments.ssca.claims import Claim, mean, ours
 from experiments.ssca.runs import Curve, World
 from experiments.ssca.setting import Setting
-from fedmin.curves import COLORS
+from fedmin.core.curves import COLORS
 
 
 def draw(claim: Claim, world: World, setting: Setting, out: Path) -> None:

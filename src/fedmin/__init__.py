@@ -1,17 +1,59 @@
 """fedmin: minimize a function of data that may not leave its owners."""
 
-from fedmin import devices as _devices
+from fedmin.engines import devices as _devices
 
 _devices.spread()
 
 from typing import TYPE_CHECKING as _TYPES
 
 from fedmin import data
-from fedmin.certificate import Certificate, certify
-from fedmin.channel import Channel
 from fedmin.channels import Plain, TopK
-from fedmin.constants import Constants, constants
-from fedmin.domain import Domain, Free
+from fedmin.client import (
+    Batches,
+    Blocks,
+    Compressor,
+    Full,
+    Growing,
+    Shuffled,
+    Split,
+    TopEntries,
+    TopRank,
+    WithoutReplacement,
+    WithReplacement,
+)
+from fedmin.core.certificate import Certificate, certify
+from fedmin.core.channel import Channel
+from fedmin.core.column_problem import Holders, OnColumns, SplitProblem
+from fedmin.core.constants import Constants, constants
+from fedmin.core.domain import Domain, Free
+from fedmin.core.environment import __version__ as __version__
+from fedmin.core.federation import Federation, rows
+from fedmin.core.ledger import Ledger
+from fedmin.core.matrix import Dense, Matrix, SparseRows, matrix
+from fedmin.core.method import Aggregate, Exchange, Method, Now
+from fedmin.core.metrics import (
+    GradientNorm,
+    Measure,
+    Metric,
+    Objective,
+    Optimality,
+    Scores,
+    Support,
+    WolfeGap,
+)
+from fedmin.core.participation import (
+    Bernoulli,
+    Cyclic,
+    Everyone,
+    Participation,
+    Uniform,
+)
+from fedmin.core.payload import Block, Eigenpairs, Joined, LowRank, Payload, Signs, Sparse
+from fedmin.core.problem import Problem
+from fedmin.core.result import Result
+from fedmin.core.rows import Columns, Rows, Shard
+from fedmin.core.schedule import ConvexSteps, NonconvexSteps, Power, Stages, StochasticSteps
+from fedmin.core.stopping import KKT, Gap, Rule, Stop
 from fedmin.domains import (
     Box,
     Entries,
@@ -26,27 +68,9 @@ from fedmin.domains import (
     RankBall,
     Simplex,
 )
-from fedmin.engines.checkpoint import Checkpoint, CheckpointError
-from fedmin.engines.loopback import ClientError, Loopback
-from fedmin.engines.simulator import Simulator
-from fedmin.federation import Federation, rows
-from fedmin.inner.curvature import DFP, LBFGS, Curvature, DenseInverse, DenseSolve
-from fedmin.ledger import Ledger
-from fedmin.local import (
-    Batches,
-    Blocks,
-    Compressor,
-    Full,
-    Growing,
-    Shuffled,
-    Split,
-    TopEntries,
-    TopRank,
-    WithoutReplacement,
-    WithReplacement,
-)
-from fedmin.matrix import Dense, Matrix, SparseRows, matrix
-from fedmin.method import Aggregate, Exchange, Method, Now
+from fedmin.engines.sessions.checkpoint import Checkpoint, CheckpointError
+from fedmin.engines.simulator.simulator import Simulator
+from fedmin.engines.transports.memory import ClientError, Loopback
 from fedmin.methods import (
     DONE,
     SSCA,
@@ -79,26 +103,7 @@ from fedmin.methods import (
     Tuned,
     Yogi,
 )
-from fedmin.metrics import (
-    GradientNorm,
-    Measure,
-    Metric,
-    Objective,
-    Optimality,
-    Scores,
-    Support,
-    WolfeGap,
-)
-from fedmin.minimize import minimize, refit, sweep
-from fedmin.participation import (
-    Bernoulli,
-    Cyclic,
-    Everyone,
-    Participation,
-    Uniform,
-)
-from fedmin.payload import Block, Eigenpairs, Joined, LowRank, Payload, Signs, Sparse
-from fedmin.problem import Problem
+from fedmin.minimizing import minimize, refit, sweep
 from fedmin.problems import (
     CNN,
     MLP,
@@ -118,16 +123,10 @@ from fedmin.problems import (
     smallest,
     subject_to,
 )
-from fedmin.result import Result
-from fedmin.rows import Columns, Rows, Shard
-from fedmin.rules import KKT, Gap, Rule, Stop
-from fedmin.schedule import ConvexSteps, NonconvexSteps, Power, Stages, StochasticSteps
-from fedmin.split import Holders, OnColumns, SplitProblem
+from fedmin.server.quasi_newton.forms import DFP, LBFGS, Curvature, DenseInverse, DenseSolve
 
 if _TYPES:
-    from fedmin.estimator import FederatedClassifier  # see __getattr__
-
-__version__ = "0.1.0"
+    from fedmin.sklearn import FederatedClassifier  # see __getattr__
 
 __all__ = [
     "data",
@@ -278,7 +277,7 @@ __all__ = [
 def __getattr__(name: str):
     """What takes long to import is imported when it is first used."""
     if name == "FederatedClassifier":
-        from fedmin.estimator import FederatedClassifier
+        from fedmin.sklearn import FederatedClassifier
 
         return FederatedClassifier
     raise AttributeError(f"module 'fedmin' has no attribute {name!r}")

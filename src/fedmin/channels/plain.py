@@ -1,6 +1,6 @@
 """Plain: every reply travels as it is."""
 
-from fedmin.channel import Channel
+from fedmin.core.channel import Channel
 
 
 class Plain(Channel):

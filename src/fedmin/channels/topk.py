@@ -10,9 +10,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from fedmin import checks
-from fedmin.channel import Channel
-from fedmin.payload import Sparse, is_payload
+from fedmin.core import checks
+from fedmin.core.channel import Channel
+from fedmin.core.payload import Sparse, is_payload
 
 
 class TopK(Channel):

@@ -7,25 +7,34 @@
 
 Files come from the folder that FEDMIN_DATA names (or the system's cache) and are checked against
 their sha256; what is missing is downloaded.
+
+May import: core. To add a set, copy an entry of `catalogue/`, or a maker of `synthetic/`.
 """
 
-from fedmin.checks import check_partition
-from fedmin.data.by_columns import ColumnNames, ColumnSizes, EvenColumns, Parties
-from fedmin.data.by_labels import CountTable, Dirichlet, LabelsPerClient, Shards
-from fedmin.data.by_rows import IID, ByColumn, Clusters, QuantitySkew
-from fedmin.data.catalogue import CATALOGUE, Entry, Part, Variant
-from fedmin.data.fetch import ChecksumError, Located, NotCachedError, UnknownChecksum, cache, fetch
-from fedmin.data.files import DataFileError
-from fedmin.data.formats import read_cifar10, read_idx, read_idx_images
-from fedmin.data.libsvm import read_libsvm
-from fedmin.data.load import DATASETS, Dataset, datasets, load
-from fedmin.data.made import Synthetic
-from fedmin.data.papers import fedprox, simulation_one, simulation_two, softmax_fedfw
-from fedmin.data.parties import Joined, Party, join_parties, read_party
-from fedmin.data.partition import PARTITIONERS, partition
-from fedmin.data.plays import read_speeches
-from fedmin.data.split import hold_out
-from fedmin.data.synthetic import SYNTHETIC, logistic_margin, quadratics, sparse_regression
+from fedmin.core.checks import check_partition
+from fedmin.data.catalogue.catalogue import CATALOGUE, Entry, Part, Variant
+from fedmin.data.catalogue.fetching import (
+    ChecksumError,
+    Located,
+    NotCachedError,
+    UnknownChecksum,
+    cache,
+    fetch,
+)
+from fedmin.data.formats.files import DataFileError
+from fedmin.data.formats.images import read_cifar10, read_idx, read_idx_images
+from fedmin.data.formats.libsvm import read_libsvm
+from fedmin.data.formats.parties import Joined, Party, join_parties, read_party
+from fedmin.data.formats.speeches import read_speeches
+from fedmin.data.holdout import hold_out
+from fedmin.data.loading import DATASETS, Dataset, datasets, load
+from fedmin.data.splits.by_columns import ColumnNames, ColumnSizes, EvenColumns, Parties
+from fedmin.data.splits.by_labels import CountTable, Dirichlet, LabelsPerClient, Shards
+from fedmin.data.splits.by_rows import IID, ByColumn, Clusters, QuantitySkew
+from fedmin.data.splits.partitioning import PARTITIONERS, partition
+from fedmin.data.synthetic.known import SYNTHETIC, logistic_margin, quadratics, sparse_regression
+from fedmin.data.synthetic.papers import fedprox, simulation_one, simulation_two, softmax_fedfw
+from fedmin.data.synthetic.synthetic import Synthetic
 from fedmin.data.table import Table
 
 __all__ = [

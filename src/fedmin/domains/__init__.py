@@ -1,6 +1,9 @@
-"""Sets that a solution may be confined to, one family a file."""
+"""Sets that a solution may be confined to, one family a file.
 
-from fedmin.domain import Free
+May import: core. To add one, copy `LinfBall` in `balls.py`, and give it a line in `DOMAINS`.
+"""
+
+from fedmin.core.domain import Free
 from fedmin.domains.balls import Box, L1Ball, L2Ball, LinfBall, Simplex
 from fedmin.domains.groups import GroupL1Ball, KSparsePolytope
 from fedmin.domains.nuclear import NuclearBall

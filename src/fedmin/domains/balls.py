@@ -20,10 +20,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fedmin import checks
-from fedmin.domain import Domain
+from fedmin.core import checks
+from fedmin.core.domain import Domain
+from fedmin.core.payload import Signs, Sparse
 from fedmin.domains.largest import largest
-from fedmin.payload import Signs, Sparse
 
 
 def length(parts: dict[str, tuple[int, ...]]) -> int:

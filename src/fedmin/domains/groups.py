@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedmin import checks
+from fedmin.core import checks
+from fedmin.core.payload import Block, Sparse
 from fedmin.domains.balls import Ball, length, onto_l1_ball
 from fedmin.domains.largest import largest
-from fedmin.payload import Block, Sparse
 
 
 class KSparsePolytope(Ball):

@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fedmin import checks
+from fedmin.core import checks
+from fedmin.core.payload import LowRank
 from fedmin.domains.balls import Ball, length, onto_l1_ball
-from fedmin.payload import LowRank
 
 
 def leading_pair(

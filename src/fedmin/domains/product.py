@@ -7,9 +7,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
 
-from fedmin import checks
-from fedmin.domain import Domain
-from fedmin.payload import Joined
+from fedmin.core import checks
+from fedmin.core.domain import Domain
+from fedmin.core.payload import Joined
 
 
 class Product(Domain):

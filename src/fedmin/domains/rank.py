@@ -18,10 +18,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fedmin import checks
-from fedmin.domain import Truncation
+from fedmin.core import checks
+from fedmin.core.domain import Truncation
+from fedmin.core.payload import Joined, LowRank
 from fedmin.domains.sparse import names
-from fedmin.payload import Joined, LowRank
 
 MORE = 8  # columns beyond r
 

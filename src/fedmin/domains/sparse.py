@@ -18,10 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from fedmin import checks
-from fedmin.domain import Domain, Truncation
+from fedmin.core import checks
+from fedmin.core.domain import Domain, Truncation
+from fedmin.core.payload import Sparse
 from fedmin.domains.largest import among_largest, largest
-from fedmin.payload import Sparse
 
 MANY = 8  # measured: from one wanted entry in 8 on, halving is faster than sorting
 

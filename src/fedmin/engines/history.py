@@ -5,10 +5,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedmin.engines.rounds import AGGREGATE, Run
-from fedmin.ledger import Ledger
-from fedmin.result import Result
-from fedmin.split import OnColumns
+from fedmin.core.column_problem import OnColumns
+from fedmin.core.ledger import Ledger
+from fedmin.core.result import Result
+from fedmin.engines.round import AGGREGATE, Run
 
 
 class History:

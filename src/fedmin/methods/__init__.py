@@ -1,4 +1,8 @@
-"""Methods, one a file, one line each here."""
+"""Methods: one paper a file, one line each in `METHODS`.
+
+May import: core, client, server; never an engine, never another party's rows. To add one, follow
+CONTRIBUTING.md, "Add a method", or copy `fedavg.py`.
+"""
 
 from fedmin.methods.centralfw import CentralFW
 from fedmin.methods.distributediht import DistributedIHT

@@ -13,10 +13,10 @@ from typing import Any
 import equinox as eqx
 from jax import Array
 
-from fedmin import checks
-from fedmin.local.atoms import check_atoms, check_steps, check_swaps, dense, short_step, swap
-from fedmin.method import Exchange, Method, starting_point
-from fedmin.schedule import ConvexSteps
+from fedmin.client.atoms import check_atoms, check_steps, check_swaps, dense, short_step, swap
+from fedmin.core import checks
+from fedmin.core.method import Exchange, Method, starting_point
+from fedmin.core.schedule import ConvexSteps
 
 
 class CentralFW(Method):

@@ -10,8 +10,8 @@ With full gradients this is the central iterative hard thresholding of [blumensa
 import equinox as eqx
 import jax.numpy as jnp
 
-from fedmin import checks, schedule
-from fedmin.local import Batches, Full
+from fedmin.client import Batches, Full
+from fedmin.core import checks, schedule
 from fedmin.methods.fedht import Thresholding, spread
 
 

@@ -17,9 +17,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fedmin import checks, schedule
-from fedmin.local import Batches, Full
-from fedmin.method import Exchange, Method, starting_point
+from fedmin.client import Batches, Full
+from fedmin.core import checks, schedule
+from fedmin.core.method import Exchange, Method, starting_point
 
 
 class Server(NamedTuple):

@@ -22,10 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedmin import checks, schedule
-from fedmin.local import Batches, Blocks, check_local, steps_of, walk
-from fedmin.method import Exchange, Method, starting_point
-from fedmin.schedule import Stages
+from fedmin.client import Batches, Blocks, check_local, steps_of, walk
+from fedmin.core import checks, schedule
+from fedmin.core.method import Exchange, Method, starting_point
+from fedmin.core.schedule import Stages
 
 
 class Server(NamedTuple):

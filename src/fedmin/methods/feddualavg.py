@@ -15,11 +15,11 @@ import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
 
-from fedmin import checks, schedule
-from fedmin.local import Batches, Blocks, check_local, walk
-from fedmin.method import Exchange, Method, starting_point
+from fedmin.client import Batches, Blocks, check_local, walk
+from fedmin.core import checks, schedule
+from fedmin.core.method import Exchange, Method, starting_point
+from fedmin.core.schedule import Stages
 from fedmin.methods.feddr import check_projection
-from fedmin.schedule import Stages
 
 
 class Server(NamedTuple):

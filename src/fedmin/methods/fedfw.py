@@ -37,9 +37,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fedmin import checks, payload
-from fedmin.domain import Domain
-from fedmin.local.atoms import (
+from fedmin.client.atoms import (
     Split,
     added,
     check_atoms,
@@ -51,10 +49,12 @@ from fedmin.local.atoms import (
     swap,
     weights,
 )
-from fedmin.method import Exchange, Method, Now, common_start
-from fedmin.payload import Sparse
-from fedmin.problem import Problem
-from fedmin.schedule import ConvexSteps
+from fedmin.core import checks, payload
+from fedmin.core.domain import Domain
+from fedmin.core.method import Exchange, Method, Now, common_start
+from fedmin.core.payload import Sparse
+from fedmin.core.problem import Problem
+from fedmin.core.schedule import ConvexSteps
 
 
 class Server(NamedTuple):

@@ -10,11 +10,11 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
-from fedmin import checks
-from fedmin.local import Batches, Blocks
-from fedmin.local.atoms import check_steps
+from fedmin.client import Batches, Blocks
+from fedmin.client.atoms import check_steps
+from fedmin.core import checks
+from fedmin.core.schedule import StochasticSteps
 from fedmin.methods.fedfw import FedFW
-from fedmin.schedule import StochasticSteps
 
 
 class FedFWSto(FedFW):

@@ -18,11 +18,11 @@ import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
 
-from fedmin.domain import Free
-from fedmin.local import Batches, Blocks, check_local, descend
-from fedmin.method import Exchange, Method, starting_point
-from fedmin.payload import Payload, is_payload
-from fedmin.schedule import Stages
+from fedmin.client import Batches, Blocks, check_local, descend
+from fedmin.core.domain import Free
+from fedmin.core.method import Exchange, Method, starting_point
+from fedmin.core.payload import Payload, is_payload
+from fedmin.core.schedule import Stages
 
 
 class Server(NamedTuple):

@@ -8,7 +8,7 @@ What a client sends lies in the domain too, and so travels as compactly as the m
 has gamma = 1/(6 l_s) with l_s the clients' smoothness on sparse vectors, and growing batches.
 """
 
-from fedmin.local import descend
+from fedmin.client import descend
 from fedmin.methods.fedht import FedHT, spread
 
 

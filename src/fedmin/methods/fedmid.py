@@ -11,11 +11,11 @@ With `locally=False` clients do not project, which is projected FedAvg.
 import equinox as eqx
 from jax import Array
 
-from fedmin import checks
-from fedmin.local import Batches, Blocks, check_local, descend
-from fedmin.method import Exchange, Method, starting_point
+from fedmin.client import Batches, Blocks, check_local, descend
+from fedmin.core import checks
+from fedmin.core.method import Exchange, Method, starting_point
+from fedmin.core.schedule import Stages
 from fedmin.methods.feddr import check_projection
-from fedmin.schedule import Stages
 
 
 class FedMid(Method):

@@ -21,9 +21,9 @@ import jax.numpy as jnp
 import jax.scipy.linalg
 from jax import Array
 
-from fedmin import checks
-from fedmin.local import Compressor, TopRank
-from fedmin.method import Exchange, Method, starting_point
+from fedmin.client import Compressor, TopRank
+from fedmin.core import checks
+from fedmin.core.method import Exchange, Method, starting_point
 
 
 class Server(NamedTuple):

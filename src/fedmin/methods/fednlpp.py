@@ -18,8 +18,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
 
-from fedmin.local import Compressor, TopRank
-from fedmin.method import Exchange, Method, starting_point
+from fedmin.client import Compressor, TopRank
+from fedmin.core.method import Exchange, Method, starting_point
 from fedmin.methods.fednl import check_learning, check_size, same_for_all, solve
 
 

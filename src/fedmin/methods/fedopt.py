@@ -17,10 +17,10 @@ import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
 
-from fedmin import checks
-from fedmin.local import Batches, Blocks, check_local, descend
-from fedmin.method import Exchange, Method, starting_point
-from fedmin.schedule import Stages
+from fedmin.client import Batches, Blocks, check_local, descend
+from fedmin.core import checks
+from fedmin.core.method import Exchange, Method, starting_point
+from fedmin.core.schedule import Stages
 
 
 class Adagrad(eqx.Module):

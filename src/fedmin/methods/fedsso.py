@@ -9,11 +9,11 @@ The matrix never travels (the paper's sentence that sends it is a slip). Clients
 with their own number of steps: with `epochs` and unequal sizes the mean of z - x would weigh client
 i by p_i tau_i, and g_k would be the gradient of another function than f.
 
-B is kept in one of the forms of inner/curvature.py, a bad pair has one of the rules of
-inner/bfgs.py. `scaled` starts from B = I/gamma with gamma = y.s/|y|^2 (alpha tau before the first
-pair: that step is FedAvg's; alpha times the epochs if they are given). A guard stands before the
-model: where B^-1 g is not finite, not downhill or longer than |g|/lambda, B begins anew; a step
-longer than reach max(1, |x|) is cut.
+B is kept in one of the forms of server/quasi_newton/forms.py, a bad pair has one of the rules of
+server/quasi_newton/bfgs.py. `scaled` starts from B = I/gamma with gamma = y.s/|y|^2 (alpha tau
+before the first pair: that step is FedAvg's; alpha times the epochs if they are given). A guard
+stands before the model: where B^-1 g is not finite, not downhill or longer than |g|/lambda, B
+begins anew; a step longer than reach max(1, |x|) is cut.
 
 Where not all clients take part, g_k is some clients' gradient, and y has the difference between two
 cohorts in it, which does not vanish with s. So there are two remedies, and both are needed:
@@ -37,12 +37,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedmin import checks, schedule
-from fedmin.inner import bfgs
-from fedmin.inner.curvature import LBFGS, SMALL, Curvature, DenseInverse, Start
-from fedmin.local import Batches, Blocks, check_local, descend
-from fedmin.method import Exchange, Method, starting_point
-from fedmin.schedule import Stages
+from fedmin.client import Batches, Blocks, check_local, descend
+from fedmin.core import checks, schedule
+from fedmin.core.method import Exchange, Method, starting_point
+from fedmin.core.schedule import Stages
+from fedmin.server.quasi_newton import bfgs
+from fedmin.server.quasi_newton.forms import LBFGS, SMALL, Curvature, DenseInverse, Start
 
 Pairs = Literal["rounds", "same clients", "both points"]
 

@@ -24,11 +24,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedmin import checks
-from fedmin.inner import compact, lbfgs
-from fedmin.method import Exchange, Method, starting_point
+from fedmin.core import checks
+from fedmin.core.method import Exchange, Method, starting_point
+from fedmin.core.payload import Payload
 from fedmin.methods.fedht import spread, stable_for
-from fedmin.payload import Payload
+from fedmin.server.quasi_newton import compact, lbfgs
 
 ETAS = tuple(4.0**-k for k in range(5))  # lengths that are tried, times 1/sigma
 STRAIGHT = 1e-6  # a pair whose s and y are closer to a right angle says nothing in single precision

@@ -12,9 +12,9 @@ import equinox as eqx
 import jax
 from jax import Array
 
-from fedmin import checks, schedule
-from fedmin.local import Batches, Full, columns
-from fedmin.method import Method, starting_point
+from fedmin.client import Batches, Full, column_trips
+from fedmin.core import checks, schedule
+from fedmin.core.method import Method, starting_point
 
 
 class SplitSGD(Method):
@@ -39,11 +39,11 @@ class SplitSGD(Method):
         checks.positive("step", self.step)
         checks.is_a("batches", self.batches, Batches, "Blocks(100) or Full()")
 
-    def init_server(self, problem, key: Array) -> columns.Server:
-        return columns.start(problem, self.batches, starting_point(problem, key))  # w
+    def init_server(self, problem, key: Array) -> column_trips.Server:
+        return column_trips.start(problem, self.batches, starting_point(problem, key))  # w
 
     def exchanges(self, problem):
-        return columns.exchanges(problem, self.batches, lambda w: w, self.advance)
+        return column_trips.exchanges(problem, self.batches, lambda w: w, self.advance)
 
     def advance(self, problem, w, estimate, now):
         """The server's step, from the values and gradients that the clients have sent."""

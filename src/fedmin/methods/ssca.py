@@ -6,9 +6,9 @@ server      running surrogates   Fbar_m <- (1 - rho) Fbar_m
             wbar = argmin  Fbar_0(u) + r(u) + c sum s_m   s.t.  Fbar_m(u) <= s_m,  s >= 0
             w <- (1 - gamma) w + gamma wbar
 bytes       down d, up (1 + M) d + M  (an objective without data: M d + M)
-on columns  the same estimates by the trips of local/columns.py; the server's part is the same
+on columns  the same estimates by the trips of client/column_trips.py; the server's part is the same
 
-The surrogates are kept as seen from w (inner/surrogates.py): the paper's fhat in other words, and
+The surrogates are kept as seen from w (server/surrogates.py): the paper's fhat in other words, and
 tau may differ from round to round. Means over clients have weights p_i = N_i/N, so that they are
 unbiased whatever the sizes. r(u) is linearized like everything else (the paper) or kept exact. The
 penalty c may grow: c_1 < c_2 < .., each from where the last one ended, as long as some slack is
@@ -27,13 +27,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedmin import checks, schedule
-from fedmin.inner import dual_qp
-from fedmin.inner.surrogates import Surrogates, curvatures
-from fedmin.local import Batches, WithoutReplacement, columns
-from fedmin.method import Exchange, Method, starting_point
-from fedmin.problem import stacked
-from fedmin.split import OnColumns
+from fedmin.client import Batches, WithoutReplacement, column_trips
+from fedmin.core import checks, schedule
+from fedmin.core.column_problem import OnColumns
+from fedmin.core.method import Exchange, Method, starting_point
+from fedmin.core.problem import stacked
+from fedmin.server import qcqp
+from fedmin.server.surrogates import Surrogates, curvatures
 
 
 class Penalty(eqx.Module):
@@ -135,7 +135,11 @@ class SSCA(Method):
 
     def init_server(self, problem, key: Array) -> Any:
         own = self._first(problem, key)
-        return columns.start(problem, self.batches, own) if isinstance(problem, OnColumns) else own
+        return (
+            column_trips.start(problem, self.batches, own)
+            if isinstance(problem, OnColumns)
+            else own
+        )
 
     def _first(self, problem, key: Array) -> Server:
         w, count = starting_point(problem, key), problem.num_constraints
@@ -154,7 +158,7 @@ class SSCA(Method):
 
     def exchanges(self, problem):
         if isinstance(problem, OnColumns):
-            return columns.exchanges(problem, self.batches, lambda own: own.w, self.on_columns)
+            return column_trips.exchanges(problem, self.batches, lambda own: own.w, self.on_columns)
         return (Exchange(self.broadcast, self.client, self.server),)
 
     def broadcast(self, problem, server, now):
@@ -205,7 +209,7 @@ class SSCA(Method):
             new = Surrogates.seen(values, stacked(mean["gradients"]), jnp.zeros_like(server.w))
         return self.advance(problem, server, new, now.round, curves)
 
-    def on_columns(self, problem, server: Server, estimate: columns.Estimate, now) -> Server:
+    def on_columns(self, problem, server: Server, estimate: column_trips.Estimate, now) -> Server:
         """The server's part where columns are split."""
         values = problem.limits_of(estimate.values)
         new = Surrogates.seen(values, estimate.gradients, jnp.zeros_like(server.w))
@@ -251,7 +255,7 @@ class SSCA(Method):
         known = jnp.any(server.toward != 0)  # not before the first step
         return jnp.where(known, jnp.maximum(new, rule.slowly * server.tau), server.tau)
 
-    def _solve(self, problem, w, model: Surrogates, tau, penalty) -> dual_qp.Solution:
+    def _solve(self, problem, w, model: Surrogates, tau, penalty) -> qcqp.Solution:
         """The convex problem for the way from w to wbar."""
         exact = problem.bare or self.regularizer == "exact"
         curve = problem.curvature() if exact else 0.0
@@ -262,7 +266,7 @@ class SSCA(Method):
             vectors = vectors.at[0].add(2 * curve * w) if exact else vectors
             curve = curve + tau
         levels = model.levels + tau * model.spread
-        return dual_qp.solve(vectors, curve, levels, tau, penalty)
+        return qcqp.solve(vectors, curve, levels, tau, penalty)
 
     def _raise(self, server: Server, t) -> Server:
         """A higher price where the last stage left slack."""
@@ -296,4 +300,4 @@ class SSCA(Method):
 
 def _own(server: Any) -> Server:
     """The method's own state: on columns the server keeps more than that."""
-    return server.own if isinstance(server, columns.Server) else server
+    return server.own if isinstance(server, column_trips.Server) else server

@@ -1,4 +1,8 @@
-"""Problems, one family a file."""
+"""Problems, one family a file.
+
+May import: core. To add one, copy `Huber` in `linear.py`: init, losses, check, and a line in
+`PROBLEMS`.
+"""
 
 from fedmin.problems.constrained import (
     Constraint,

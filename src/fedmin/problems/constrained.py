@@ -15,11 +15,11 @@ import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
 
-from fedmin import checks
-from fedmin.matrix import Dense
-from fedmin.problem import Problem, Wrapped
-from fedmin.rows import Rows
-from fedmin.split import SplitProblem
+from fedmin.core import checks
+from fedmin.core.column_problem import SplitProblem
+from fedmin.core.matrix import Dense
+from fedmin.core.problem import Problem, Wrapped
+from fedmin.core.rows import Rows
 
 
 class Constraint(eqx.Module):

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedmin import checks
-from fedmin.matrix import SparseRows
-from fedmin.problem import Problem
-from fedmin.rows import Rows
-from fedmin.split import FirstLayer
+from fedmin.core import checks
+from fedmin.core.column_problem import FirstLayer
+from fedmin.core.matrix import SparseRows
+from fedmin.core.problem import Problem
+from fedmin.core.rows import Rows
 
 FAR = 80.0  # exp(80) is still far from float32's largest number
 

@@ -8,10 +8,10 @@ import jax
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from fedmin.problem import Problem
+from fedmin.core.problem import Problem
+from fedmin.core.rows import Rows
 from fedmin.problems.linear import check_ridge, ridge, ridge_curvature
 from fedmin.problems.network import dense_rows
-from fedmin.rows import Rows
 
 
 class Loss(Problem):

@@ -16,9 +16,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedmin import checks
-from fedmin.matrix import Dense
-from fedmin.problem import Problem, cut
+from fedmin.core import checks
+from fedmin.core.column_problem import FirstLayer
+from fedmin.core.matrix import Dense
+from fedmin.core.problem import Problem, cut
+from fedmin.core.rows import Rows
 from fedmin.problems.linear import (
     Classifier,
     check_ridge,
@@ -26,8 +28,6 @@ from fedmin.problems.linear import (
     ridge,
     ridge_curvature,
 )
-from fedmin.rows import Rows
-from fedmin.split import FirstLayer
 
 Shapes = tuple[tuple[int, ...], ...]
 

@@ -2,9 +2,9 @@
 
 from jax import lax
 
-from fedmin import checks
-from fedmin.domain import Domain
-from fedmin.problem import Problem, Wrapped
+from fedmin.core import checks
+from fedmin.core.domain import Domain
+from fedmin.core.problem import Problem, Wrapped
 
 
 class Over(Wrapped):

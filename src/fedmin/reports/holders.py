@@ -4,7 +4,7 @@ from html import escape
 
 import numpy as np
 
-from fedmin.holdings import Holdings
+from fedmin.core.holdings import Holdings
 
 MOST = 60  # clients shown; the picture of a thousand would be a gray carpet
 CELL = 28

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from fedmin.curves import LABELS, axis_of
-from fedmin.holdings import Holdings
+from fedmin.core.curves import LABELS, axis_of
+from fedmin.core.environment import versions
+from fedmin.core.holdings import Holdings
+from fedmin.core.result import Result
 from fedmin.reports import tables
-from fedmin.reports.figure import in_logs, lowest
+from fedmin.reports.figures import in_logs, lowest
 from fedmin.reports.holders import holders
-from fedmin.reports.versions import versions
-from fedmin.result import Result
 
 MOST_POINTS = 800  # a curve; more cannot be seen on a screen
 Section = tuple[str, str]  # heading, HTML

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fedmin.ledger import Ledger
-from fedmin.method import Method
-from fedmin.result import Result
+from fedmin.core.ledger import Ledger
+from fedmin.core.method import Method
+from fedmin.core.result import Result
 
 BOOKKEEPING = ("round", "seconds", "bytes_down", "bytes_up")
 

@@ -1,0 +1,5 @@
+"""python -m fedmin.cli"""
+
+from fedmin.cli.app import app
+
+app()

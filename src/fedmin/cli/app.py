@@ -1,0 +1,287 @@
+"""The command line: demo, init, show, run, compare, plot, report, watch, reproduce, list, version.
+
+What only one command needs is imported inside it. Bad input ends in one red line on standard error
+and exit code 2; a traceback means a bug.
+"""
+
+import warnings
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+app = typer.Typer(
+    help="Federated optimization: minimize a function of data that may not leave its owners.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def plainly(command: Callable) -> Callable:
+    """Bad input becomes one red line and exit code 2, not a traceback; a warning a yellow line."""
+
+    @wraps(command)
+    def run(*args, **options):
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda words, *where: _tell("warning", "yellow", words)
+            try:
+                return command(*args, **options)
+            except (ValueError, OSError) as error:
+                _tell("error", "red", error)
+                raise typer.Exit(2) from None
+
+    return run
+
+
+def _tell(what: str, tone: str, words: object) -> None:
+    line = Text.assemble((f"{what}: ", f"bold {tone}"), (str(words), tone))
+    Console(stderr=True, soft_wrap=True).print(line)
+
+
+@app.command()
+@plainly
+def demo(
+    out: Annotated[
+        Path, typer.Option(help="Folder for the pictures; made if it is not there.")
+    ] = Path("fedmin-demo"),
+) -> None:
+    """FedAvg against SCAFFOLD on non-IID digits, ending with a picture."""
+    import time
+
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from fedmin.cli import demo as experiment
+
+    begin = time.perf_counter()
+    screen = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=screen) as progress:
+        tasks: list = []
+
+        def say(words: str) -> None:
+            if tasks:
+                progress.update(tasks[-1], total=1, completed=1)
+            tasks.append(progress.add_task(words, total=None))
+            if not screen.is_terminal:  # in a log, a line when something begins
+                progress.console.print(words, highlight=False)
+
+        found = experiment.run(out, say=say)
+        progress.update(tasks[-1], total=1, completed=1)
+        if not screen.is_terminal:
+            for task in tasks:
+                progress.remove_task(task)
+    _print_finals(found.results)
+    typer.echo(f"done in {time.perf_counter() - begin:.0f} s")
+    typer.echo(f"picture: {found.picture.resolve()}")
+    typer.echo(f"page:    {found.page.resolve()}")
+
+
+def _print_finals(results: dict) -> None:
+    from fedmin.cli.catalog import show
+    from fedmin.cli.demo import step_of
+
+    head = ["method", "step", "objective", "test accuracy", "MB sent", "rounds"]
+    lines = [
+        [
+            name,
+            f"{step_of(run):g}",
+            f"{run.final('objective'):.4f}",
+            f"{run.final('accuracy'):.1%}",
+            f"{run.ledger.bytes() / 1e6:.2f}",
+            str(run.rounds),
+        ]
+        for name, run in results.items()
+    ]
+    show(head, lines, right=head[1:])
+
+
+@app.command("list")
+@plainly
+def list_(
+    category: Annotated[
+        str, typer.Argument(help="methods, problems, data, ...; all categories if left out.")
+    ] = "",
+) -> None:
+    """What there is: methods, problems, data, partitioners, domains, channels, ..."""
+    from fedmin.cli import catalog as listing
+
+    listing.show(*listing.lines(category), right=listing.NUMBERS)
+
+
+@app.command()
+@plainly
+def version() -> None:
+    """The versions of fedmin, JAX and Python, and the devices."""
+    from fedmin.core.environment import versions
+
+    found = versions()
+    width = max(map(len, found))
+    for name, value in found.items():
+        typer.echo(f"{name.ljust(width)}  {value}")
+
+
+File = Annotated[Path, typer.Argument(help="A configuration file, TOML.")]
+Runs = Annotated[
+    list[Path], typer.Argument(help="Folders of runs, or folders with such folders in them.")
+]
+
+
+@app.command()
+@plainly
+def init(
+    method: Annotated[str, typer.Argument(help="A method, as in `fedmin list methods`.")],
+    file: Annotated[Path, typer.Option(help="Where to write; - is standard output.")] = Path(
+        "fedmin.toml"
+    ),
+) -> None:
+    """Write a commented configuration file for a method."""
+    from fedmin.runs.template import starter
+
+    text = starter(method)
+    if str(file) == "-":
+        typer.echo(text, nl=False)
+        return
+    if file.exists():
+        raise ValueError(f"{file} is there already; give another name with --file")
+    file.write_text(text, "utf-8")
+    typer.echo(f"{file}: look at it with `fedmin show {file}`, run it with `fedmin run {file}`")
+
+
+@app.command()
+@plainly
+def show(file: File) -> None:
+    """What a file would run, how large it is and how many bytes it will cost; runs nothing."""
+    from fedmin.cli.catalog import show as lined_up
+    from fedmin.runs.config import Config
+    from fedmin.runs.folder import costs
+
+    head = ["run", "id", "d", "rows", "clients", "rounds", "MB down", "MB up"]
+    lines = []
+    for job in Config.read(file).jobs():
+        cost = costs(job)
+        ways = (f"{cost.rounds * way / 1e6:,.3f}" for way in (cost.down, cost.up))
+        sizes = f"{cost.size:,}", f"{cost.rows:,}", str(cost.clients), str(cost.rounds)
+        lines.append([job.label, job.id, *sizes, *ways])
+    lined_up(head, lines, right=head[2:])
+    typer.echo("bytes are what it takes if every asked client takes part in every round")
+
+
+@app.command()
+@plainly
+def run(
+    file: File,
+    out: Annotated[Path, typer.Option(help="Where the folders of runs go.")] = Path("runs"),
+    force: Annotated[bool, typer.Option(help="Run again what is there already.")] = False,
+    quiet: Annotated[bool, typer.Option(help="Print nothing but errors.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="A line of JSON a run.")] = False,
+) -> None:
+    """Run a file: a folder a run. What was stopped goes on; what is there is not run again."""
+    from fedmin.cli.run_table import Live
+    from fedmin.runs import folder as runs
+    from fedmin.runs.config import Config
+
+    config = Config.read(file)
+    broken = False
+    with Live(config.jobs(), quiet=quiet or json) as live:
+        for ran in runs.run(config, out, force=force, watch=live.watch):
+            live.ended(ran)
+            broken = broken or ran.result.status in ("diverged", "interrupted")
+            if json:
+                typer.echo(runs.line_of(ran))
+            if ran.result.status == "interrupted":
+                break
+    if broken:
+        raise typer.Exit(1)
+
+
+@app.command()
+@plainly
+def compare(
+    folders: Runs,
+    column: Annotated[str, typer.Option(help="What is compared.")] = "objective",
+    to: Annotated[str, typer.Option(help="Levels to reach, such as 0.5,0.3")] = "",
+) -> None:
+    """Rounds, megabytes and seconds to levels, and how runs ended; seeds as mean and spread."""
+    from fedmin.cli.catalog import show as lined_up
+    from fedmin.reports import compare as side_by_side
+    from fedmin.runs.folder import load_all
+
+    results = load_all(folders)
+    for head, lines in side_by_side.tables(results, column, side_by_side.levels(to)):
+        lined_up(head, lines, right=head[1:])
+        typer.echo("")
+
+
+@app.command()
+@plainly
+def plot(
+    folders: Runs,
+    out: Annotated[Path, typer.Option(help="The picture.")] = Path("fedmin.png"),
+    columns: Annotated[str, typer.Option(help="Recorded columns, such as objective,gap")] = "",
+) -> None:
+    """Curves of runs as one picture."""
+    from fedmin.reports.figures import figure
+    from fedmin.reports.tables import recorded
+    from fedmin.runs.folder import load_all
+
+    results = load_all(folders)
+    wanted = [c for c in columns.split(",") if c] or recorded(results)
+    typer.echo(figure(results, out, columns=wanted))
+
+
+@app.command()
+@plainly
+def report(
+    folders: Runs,
+    out: Annotated[Path, typer.Option(help="The page.")] = Path("fedmin-report.html"),
+) -> None:
+    """One HTML page of runs that opens offline."""
+    from fedmin.runs.folder import report_of
+
+    out.write_text(report_of(folders), "utf-8")
+    typer.echo(out)
+
+
+@app.command()
+@plainly
+def watch(
+    folders: Runs,
+    port: Annotated[int, typer.Option(help="On localhost.")] = 8765,
+) -> None:
+    """The report of runs that are still going, at a local address, always up to date."""
+    from fedmin.runs.watch import serve
+
+    serve(folders, port, say=typer.echo)
+
+
+@app.command()
+@plainly
+def reproduce(
+    ids: Annotated[
+        list[str] | None, typer.Argument(help="Claims, or all; see --list.", show_default=False)
+    ] = None,
+    quick: Annotated[bool, typer.Option(help="Tiny: shows that it runs.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="Claims and verdicts.")] = False,
+    page: Annotated[bool, typer.Option(help="Print the page of the documentation.")] = False,
+    out: Annotated[Path, typer.Option(help="Where results go.")] = Path("fedmin-claims"),
+) -> None:
+    """Check the papers' claims: what they printed, what is measured here, and the verdict."""
+    from fedmin.cli.catalog import show as lined_up
+    from fedmin.reports import claims as claims
+
+    if page:
+        typer.echo(claims.markdown(), nl=False)
+    elif list_ or not ids:
+        lined_up(["id", "verdict", "paper"], [[c.id, c.verdict, c.paper] for c in claims.listing()])
+    else:
+        claims.reproduce(ids, out, quick=quick, say=typer.echo)
+        typer.echo(f"page: {out / 'claims.html'}")
+
+
+if __name__ == "__main__":
+    app()

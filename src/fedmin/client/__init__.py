@@ -1,0 +1,39 @@
+"""What a client may do: draw batches, take steps, find atoms, compress a Hessian.
+
+Functions of one client's rows that several methods share; nothing here sees two clients.
+May import: core. To add a way to draw rows, copy a class of `batches.py` and give it a line in
+`BATCHES`.
+"""
+
+from fedmin.client.atoms import Split
+from fedmin.client.batches import (
+    BATCHES,
+    Batches,
+    Blocks,
+    Full,
+    Growing,
+    Shuffled,
+    WithoutReplacement,
+    WithReplacement,
+)
+from fedmin.client.compression import Compressor, TopEntries, TopRank
+from fedmin.client.descent import check_local, descend, steps_of, walk
+
+__all__ = [
+    "BATCHES",
+    "Batches",
+    "Blocks",
+    "Compressor",
+    "Full",
+    "Growing",
+    "Shuffled",
+    "Split",
+    "TopEntries",
+    "TopRank",
+    "WithReplacement",
+    "WithoutReplacement",
+    "check_local",
+    "descend",
+    "steps_of",
+    "walk",
+]

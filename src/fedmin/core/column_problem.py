@@ -1,0 +1,154 @@
+"""Problems on data split by columns: each client embeds its own columns, a head joins them.
+
+The model stays one flat x in the layout of the ordinary problem, so that what is recorded and what
+is returned mean the same as on rows. A split problem says how x is cut into the head's numbers and
+one block a client, and how it is joined again.
+"""
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from fedmin.core.problem import Problem, Wrapped
+from fedmin.core.rows import Rows
+
+
+class Holders(eqx.Module):
+    """Who holds which columns, and who knows the labels.
+
+    >>> import numpy as np, fedmin
+    >>> fedmin.Holders(np.array([0, 2]), np.array([2, 1]), 2, 10).clients
+    2
+    """
+
+    starts: Array | np.ndarray  # i[N] where a client's columns begin
+    sizes: Array | np.ndarray  # i[N] how many it has
+    width: int = eqx.field(static=True)  # the most of them
+    rows: int = eqx.field(static=True)  # how many rows all have
+    labels: str | int = eqx.field(default="everyone", static=True)  # "server", or a client's number
+
+    @property
+    def clients(self) -> int:
+        """How many clients there are."""
+        return len(self.starts)
+
+
+class SplitProblem(Problem):
+    """A problem whose losses are head(params, embeddings of the clients' columns).
+
+    `losses(x, rows)` must be what `composed` computes; a head that is not additive depends on who
+    holds what, and may use `composed` for its `losses`.
+
+    >>> import fedmin
+    >>> isinstance(fedmin.Logistic(3), fedmin.SplitProblem), fedmin.Logistic(3).additive
+    (True, True)
+    """
+
+    additive: ClassVar[bool] = True  # the head needs only the sum of the embeddings
+
+    @abstractmethod
+    def cut(self, x: Array, starts: Any, sizes: Any, width: int) -> tuple[Array, Array]:
+        """The head's numbers f[head] and the clients' blocks f[N, block], padded by zeros."""
+
+    @abstractmethod
+    def join(self, head: Array, blocks: Array, starts: Any, sizes: Any) -> Array:
+        """x f[d] from its parts: the inverse of `cut`."""
+
+    @abstractmethod
+    def embed(self, block: Array, rows: Rows) -> Array:
+        """f[n, e]: what a client computes from its own columns (`width` of them)."""
+
+    @abstractmethod
+    def head(self, params: Array, h: Array, rows: Rows) -> Array:
+        """f[n, 1 + M]: losses from the sum of the embeddings f[n, e] (additive), or from all of
+        them f[N, n, e]; of `rows` it may read y only."""
+
+    def composed(self, x: Array, rows: Rows, holders: Holders) -> Array:
+        """f[n, 1 + M]: the losses by way of the embeddings."""
+        starts, sizes = jnp.asarray(holders.starts), jnp.asarray(holders.sizes)
+        head, blocks = self.cut(x, starts, sizes, holders.width)
+
+        def own(block, first, count):
+            part = rows.x.columns(first, count, holders.width)
+            return self.embed(block, Rows(part, rows.y, rows.weight))
+
+        h = jax.vmap(own)(blocks, starts, sizes)
+        return self.head(head, jnp.sum(h, axis=0) if self.additive else h, rows)
+
+    def check_split(self) -> None:
+        """Refuse what cannot be computed where no client has a whole row."""
+
+    @property
+    def head_size(self) -> int:
+        """How many numbers of x belong to the head."""
+        one = np.zeros(1, np.int32)
+        x = jax.ShapeDtypeStruct((self.size(),), jnp.result_type(float))
+        return jax.eval_shape(lambda u: self.cut(u, one, one + 1, 1)[0], x).shape[0]
+
+
+class FirstLayer(SplitProblem):
+    """x is a matrix W [embedding, features] and then the head's numbers; h = W z, additive."""
+
+    @property
+    @abstractmethod
+    def embedding(self) -> int:
+        """The rows of W."""
+
+    def cut(self: Any, x, starts, sizes, width):  # subclasses have `features`
+        e, K = self.embedding, self.features
+        place = jnp.asarray(starts)[:, None] + jnp.arange(width, dtype=jnp.int32)
+        mine = jnp.arange(width, dtype=jnp.int32) < jnp.asarray(sizes)[:, None]
+        blocks = x[: e * K].reshape(e, K)[:, jnp.minimum(place, K - 1)]  # [e, N, width]
+        blocks = jnp.where(mine, blocks, 0).swapaxes(0, 1)
+        return x[e * K :], blocks.reshape(len(starts), e * width)
+
+    def join(self: Any, head, blocks, starts, sizes):
+        e, K, N = self.embedding, self.features, len(starts)
+        width = blocks.shape[1] // e
+        starts, column = jnp.asarray(starts), jnp.arange(K, dtype=jnp.int32)
+        owner = jnp.searchsorted(starts, column, side="right").astype(jnp.int32) - 1
+        side_by_side = blocks.reshape(N, e, width).swapaxes(0, 1).reshape(e, N * width)
+        matrix = side_by_side[:, owner * width + column - starts[owner]]
+        return jnp.concatenate([matrix.ravel(), head])
+
+    def embed(self, block, rows):
+        return rows.x @ block.reshape(self.embedding, -1).T
+
+
+class OnColumns(Wrapped):
+    """A split problem together with who holds what: what a method is given on columns.
+
+    Everything that is asked of the whole model is answered by the problem itself.
+
+    >>> import numpy as np, jax.numpy as jnp, fedmin
+    >>> two = fedmin.Holders(np.array([0, 2]), np.array([2, 1]), 2, 10)
+    >>> head, blocks = fedmin.OnColumns(fedmin.Logistic(3), two).cut(jnp.arange(3.0))
+    >>> blocks.tolist()
+    [[0.0, 1.0], [2.0, 0.0]]
+    """
+
+    inner: SplitProblem
+    holders: Holders
+
+    def cut(self, x: Array) -> tuple[Array, Array]:
+        """The head's numbers and the clients' blocks."""
+        held = self.holders
+        starts, sizes = jnp.asarray(held.starts), jnp.asarray(held.sizes)
+        return self.inner.cut(x, starts, sizes, held.width)
+
+    def join(self, head: Array, blocks: Array) -> Array:
+        """x from its parts; gradients too."""
+        held = self.holders
+        return self.inner.join(head, blocks, jnp.asarray(held.starts), jnp.asarray(held.sizes))
+
+    def totals(self, x, rows):
+        return self.inner.totals(x, rows)
+
+    def check(self, features, classes, y):
+        super().check(features, classes, y)
+        self.inner.check_split()

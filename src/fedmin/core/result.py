@@ -1,0 +1,246 @@
+"""What a run returns."""
+
+import contextlib
+import csv
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from html import escape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedmin.core.certificate import Certificate
+from fedmin.core.ledger import Ledger, Line
+from fedmin.core.method import Method
+from fedmin.core.problem import Problem
+from fedmin.core.serialize import describe, restore
+
+FORMAT = 1  # of the folder that `save` writes
+WORDS = ("rounds", "seed", "status", "reason", "compile_seconds", "run_seconds")
+
+
+class Best(NamedTuple):
+    """The best recorded model: feasible with the lowest objective, else the least violation."""
+
+    x: Any
+    objective: Any
+    violation: Any
+    round: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """The solution of a run and how it came about.
+
+    `history` has a column a quantity (round, seconds, bytes_down, bytes_up, objective, ...) and a
+    row a recorded round, the start (round 0) included. `status` is "done", "stopped" (by the
+    stopping rule), "interrupted" (Ctrl-C, SIGTERM, a full disk), "diverged" or "infeasible" (no
+    recorded model met the constraints); `reason` says it in words.
+
+    >>> import fedmin
+    >>> federation = fedmin.data.partition(fedmin.data.load("wine"), fedmin.data.IID(3))
+    >>> result = fedmin.minimize(fedmin.Softmax(13, 3), federation, fedmin.FedSGD(0.01), rounds=2)
+    >>> result.history["round"]
+    array([0, 1, 2])
+    """
+
+    solution: Any  # f[d]
+    history: Mapping[str, np.ndarray]
+    ledger: Ledger
+    server: Any
+    clients: Any
+    problem: Problem
+    method: Method
+    rounds: int  # completed
+    seed: int
+    status: str
+    reason: str
+    compile_seconds: float
+    run_seconds: float
+    memory: Any = ()  # the channel's, a client
+    best: Any = None  # where there are constraints: x, objective, violation, round
+    certificate: Certificate | None = None
+
+    @property
+    def best_feasible(self) -> Any:
+        """The recorded model of lowest objective among those that met the constraints, or None."""
+        fits = self.best is not None and self.best.violation <= self.problem.tolerance
+        return self.best.x if fits else None
+
+    def final(self, column: str) -> float:
+        """The last recorded value of a column."""
+        return float(self._column(column)[-1])
+
+    def first(self, column: str, level: float, of: str = "round") -> float | None:
+        """The `of` at which a column first came to a level (from either side), or None.
+
+        >>> import fedmin
+        >>> federation = fedmin.data.partition(fedmin.data.load("wine"), fedmin.data.IID(3))
+        >>> problem = fedmin.Softmax(13, 3)
+        >>> result = fedmin.minimize(problem, federation, fedmin.FedSGD(0.01), rounds=2)
+        >>> result.first("objective", 0.0) is None
+        True
+        """
+        values = self._column(column)
+        there = values <= level if values[0] > level else values >= level
+        return self._column(of)[int(np.argmax(there))].item() if there.any() else None
+
+    def _column(self, name: str) -> np.ndarray:
+        from fedmin.core import checks
+
+        checks.known("column", name, self.history)
+        return self.history[name]
+
+    def plot(self, column: str = "objective", against: str = "round", ax: Any = None) -> Any:
+        """Draw a column of the history against another; returns the matplotlib axes."""
+        from fedmin.core.curves import draw
+
+        return draw({type(self.method).__name__: self}, column, against, ax)
+
+    def to_pandas(self) -> Any:
+        """The history as a pandas DataFrame, a row a recorded round; needs pandas."""
+        try:
+            import pandas  # type: ignore[import-untyped]
+        except ImportError:
+            raise ImportError("to_pandas needs pandas: pip install pandas") from None
+        return pandas.DataFrame(dict(self.history)).set_index("round")
+
+    def save(self, folder: str | os.PathLike) -> Path:
+        """Write the result into a folder, as files that other programs can read.
+
+        history.csv, ledger.csv (clients and bytes a round), model.npy, result.json, and
+        certificate.json and best.npy where there are such. Not the server's and clients' states:
+        these are what a `Checkpoint` keeps.
+
+        >>> import tempfile, fedmin
+        >>> federation = fedmin.data.partition(fedmin.data.load("wine"), fedmin.data.IID(3))
+        >>> problem = fedmin.Softmax(13, 3)
+        >>> result = fedmin.minimize(problem, federation, fedmin.FedSGD(0.01), rounds=2)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     again = fedmin.Result.load(result.save(folder))
+        >>> again.method == result.method, again.ledger.bytes() == result.ledger.bytes()
+        (True, True)
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, table in tables(self).items():
+            write_csv(folder / f"{name}.csv", table)
+        if self.solution is not None:
+            np.save(folder / "model.npy", np.asarray(self.solution))
+        words: dict[str, Any] = {"format": FORMAT, **{k: getattr(self, k) for k in WORDS}}
+        words |= {"problem": describe(self.problem), "method": describe(self.method)}
+        words["ledger"] = [_words_of(line) for line in self.ledger.lines]
+        words["setup"] = [[_words_of(line), count] for line, count in self.ledger.setup]
+        if self.best is not None:
+            np.save(folder / "best.npy", np.asarray(self.best.x))
+            words["best"] = [float(self.best.objective), float(self.best.violation)]
+            words["best"].append(int(self.best.round))
+        if self.certificate is not None:
+            self.certificate.save(folder / "certificate.json")
+        write_text(folder / "result.json", json.dumps(words, indent=1) + "\n")  # last: it is whole
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike) -> "Result":
+        """What `save` wrote; the states of server and clients are not in it.
+
+        A problem made from a function of your own comes back as None.
+        """
+        folder = Path(folder)
+        words = json.loads((folder / "result.json").read_text("utf-8"))
+        if words["format"] > FORMAT:
+            raise ValueError(f"{folder} was written by a newer fedmin (format {words['format']})")
+        lines = [Line(**line) for line in words["ledger"]]
+        setup = [(Line(**line), count) for line, count in words["setup"]]
+        counts = read_csv(folder / "ledger.csv").get("clients", np.zeros(0, int))
+        model, best, certificate = (
+            folder / name for name in ("model.npy", "best.npy", "certificate.json")
+        )
+        problem: Any = None
+        with contextlib.suppress(ValueError, TypeError):
+            problem = restore(words["problem"])
+        return cls(
+            solution=np.load(model) if model.exists() else None,
+            history=read_csv(folder / "history.csv"),
+            ledger=Ledger(lines, counts.tolist(), setup),
+            server=None,
+            clients=None,
+            problem=problem,
+            method=restore(words["method"]),
+            best=Best(np.load(best), *words["best"]) if "best" in words else None,
+            certificate=Certificate.load(certificate) if certificate.exists() else None,
+            **{key: words[key] for key in WORDS},
+        )
+
+    def _repr_html_(self) -> str:
+        """For notebooks: how it ended, and the last row of the history."""
+        cells = {"status": self.status, **{k: f"{v[-1]:.6g}" for k, v in self.history.items()}}
+        head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in cells)
+        row = "".join(f"<td>{escape(value)}</td>" for value in cells.values())
+        title = escape(repr(self.method))
+        return f"<table><caption>{title}</caption><tr>{head}</tr><tr>{row}</tr></table>"
+
+    def __repr__(self) -> str:
+        shown = [c for c in self.history if c not in ("round", "seconds", "bytes_down", "bytes_up")]
+        finals = ", ".join(f"{c} {self.final(c):.6g}" for c in shown)
+        speed = self.rounds / self.run_seconds if self.run_seconds > 0 else float("nan")
+        name, down, up = type(self.method).__name__, *map(self.ledger.bytes, ("down", "up"))
+        return (
+            f"Result({name}, {self.status} after {self.rounds} rounds: {finals}; "
+            f"{down / 1e6:.3g} MB down, {up / 1e6:.3g} MB up; "
+            f"{speed:.0f} rounds/s, compiled in {self.compile_seconds:.2g} s)"
+        )
+
+
+def _words_of(line: Line) -> dict[str, Any]:
+    return {**asdict(line), "parts": dict(line.parts)}
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all."""
+    beside = path.with_name(path.name + ".part")
+    try:
+        with beside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text whole or not at all."""
+    write_whole(path, text.encode())
+
+
+def tables(result: Result) -> dict[str, dict[str, Any]]:
+    """What happened, as columns: the history, and clients and bytes of every round."""
+    ledger = result.ledger
+    rounds = {"round": range(len(ledger.counts)), "clients": ledger.counts}
+    ways = {f"bytes_{way}": np.diff(ledger.cumulative(way)) for way in ("down", "up")}
+    return {"history": dict(result.history), "ledger": rounds | ways}
+
+
+def write_csv(path: Path, columns: Mapping[str, Any]) -> None:
+    """A table whose numbers are read back exactly."""
+    values = [np.asarray(column).tolist() for column in columns.values()]
+    lines = [",".join(columns), *(",".join(map(repr, row)) for row in zip(*values, strict=True))]
+    write_text(path, "\n".join(lines) + "\n")
+
+
+def read_csv(path: Path) -> dict[str, np.ndarray]:
+    """The columns of such a table; whole numbers stay whole."""
+    with path.open(encoding="utf-8", newline="") as file:
+        names, *rows = csv.reader(file)
+    columns = zip(*rows, strict=True) if rows else [()] * len(names)
+    return {name: _numbers(column) for name, column in zip(names, columns, strict=True)}
+
+
+def _numbers(words: Any) -> np.ndarray:
+    whole = all(word.lstrip("-").isdigit() for word in words)
+    return np.array([int(w) if whole else float(w) for w in words], int if whole else float)

@@ -1,0 +1,1 @@
+"""Readers of files as others wrote them: images, LIBSVM, plays, parties' tables."""

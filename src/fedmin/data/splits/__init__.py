@@ -1,0 +1,1 @@
+"""Who gets which rows or columns: partitioners, one line each in `PARTITIONERS`."""

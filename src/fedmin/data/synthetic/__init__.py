@@ -1,0 +1,1 @@
+"""Data sets that are made, with the true answer beside them."""

@@ -1,1 +1,0 @@
-"""What a server may solve between two rounds."""

@@ -1,0 +1,107 @@
+"""A configuration file to begin with, for any method: every field, its default and what it is."""
+
+import dataclasses
+import inspect
+import re
+import typing
+from typing import Any, Literal
+
+from fedmin.core import checks
+from fedmin.core.serialize import describe, parameters
+from fedmin.methods import METHODS
+
+HEAD = """\
+# {title}
+# `fedmin show FILE` says what this would run and what it costs, `fedmin run FILE` runs it.
+
+[data]
+name = "digits"            # `fedmin list data` has the others
+
+[partition]
+name = "{partition}"{note}
+{split}
+
+[problem]
+name = "{problem}"           # `fedmin list problems` has the others
+l2 = 1e-3
+{extra}
+[method]
+name = "{name}"
+{fields}
+
+[run]
+rounds = 50
+seeds = [0]                # several give mean and spread
+every = 1                  # measure every so many rounds
+"""
+
+
+def starter(name: str) -> str:
+    """The text of a file that runs."""
+    checks.known("method", name, METHODS)
+    method: Any = METHODS[name]
+    columns = "rows" not in method.handles
+    partition, split = ("evencolumns", "clients = 2") if columns else ("iid", "clients = 5")
+    note = "" if columns else '               # or "dirichlet" with alpha = 0.3, "labelsperclient"'
+    limits = ""
+    if "constraints" in method.handles:
+        limits = '\n# [[constraint]]\n# name = "normatmost"\n# radius = 3.0\n'
+    if "domain" in method.handles:
+        limits += domain_of(name)
+    return HEAD.format(
+        title=(inspect.getdoc(method) or name).partition("\n")[0],
+        partition=partition, split=split, note=note, problem="softmax", extra=limits, name=name,
+        fields="\n".join(_fields(method)),
+    )  # fmt: skip
+
+
+def domain_of(name: str) -> str:
+    """A set to begin with."""
+    sparse = name in ("fedht", "fediterht", "distributediht", "scaffoldht", "sparsenewton")
+    chosen = '"l0ball"\ntau = 100' if sparse else '"l2ball"\nradius = 10.0'
+    return f"\n[domain]\nname = {chosen}\n"
+
+
+# what is said of fields that many methods have
+USUAL = {"batches": "the rows of a step; `fedmin list batches` has the others"}
+
+
+def _fields(method: type) -> list[str]:
+    comments = USUAL | _comments(method)
+    made: Any = method()
+    lines = []
+    for field in dataclasses.fields(made):
+        value = describe(getattr(made, field.name))
+        words = [comments[field.name]] if field.name in comments else []
+        others = [_toml(word) for word in choices(method, field.name) if word != value]
+        words += [f"or {', '.join(others)}"] if others else []
+        text = f"{field.name} = {_toml(value)}" if value is not None else f"# {field.name} ="
+        lines.append(f"{text:<26} # {'; '.join(words)}" if words else text)
+    return lines
+
+
+def choices(kind: type, field: str) -> tuple[Any, ...]:
+    """The words that a field may be, where there are such."""
+    hint = parameters(kind).get(field, (None, False))[0]
+    return typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
+
+
+def _comments(method: type) -> dict[str, str]:
+    """What the source says of each field."""
+    pattern = re.compile(r"^    (\w+):.*?#\s*(.+)$", re.MULTILINE)
+    found: dict[str, str] = {}
+    for kind in reversed(method.__mro__):
+        if kind.__module__.startswith("fedmin."):
+            found |= dict(pattern.findall(inspect.getsource(kind)))
+    return found
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        inside = ", ".join(f"{k} = {_toml(v)}" for k, v in value.items() if v is not None)
+        return f"{{{inside}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return f'"{value}"' if isinstance(value, str) else repr(value)
