@@ -11,19 +11,19 @@ class Median(Method):
 
     step: float = 0.3
 
-    def init_server(self, problem, key):
+    def init_server(self, problem, roster, key):
         return starting_point(problem, key)
 
-    def exchanges(self, problem):
+    def exchanges(self, problem, roster):
         down = lambda problem, x, now: {"model": x}
         return (Exchange(down, self.client, self.server, reduce="gather"),)
 
     def client(self, problem, rows, state, down, now):
         return {"gradient": problem.grad(down["model"], rows)}, state
 
-    def server(self, problem, server_rows, x, aggregate, now):
-        there = aggregate.shares[:, None] > 0
-        replies = jnp.where(there, aggregate.replies["gradient"], jnp.nan)
+    def server(self, problem, server_rows, x, learnt, now):
+        there = learnt.shares[:, None] > 0
+        replies = jnp.where(there, learnt.replies["gradient"], jnp.nan)
         return x - self.step * jnp.nanmedian(replies, axis=0)
 
     def solution(self, x):
@@ -35,10 +35,10 @@ class Addressed(Method):
 
     steps: jax.Array  # f[N]
 
-    def init_server(self, problem, key):
+    def init_server(self, problem, roster, key):
         return starting_point(problem, key)
 
-    def exchanges(self, problem):
+    def exchanges(self, problem, roster):
         return (Exchange(self.broadcast, self.client, self.server, addressed=True),)
 
     def broadcast(self, problem, x, now):
@@ -47,8 +47,8 @@ class Addressed(Method):
     def client(self, problem, rows, state, down, now):
         return {"update": -down["step"] * problem.grad(down["model"], rows)}, state
 
-    def server(self, problem, server_rows, x, aggregate, now):
-        return x + aggregate.mean["update"]
+    def server(self, problem, server_rows, x, learnt, now):
+        return x + learnt.mean["update"]
 
     def solution(self, x):
         return x

@@ -1,4 +1,4 @@
-"""The road from a reply to the aggregate."""
+"""The road from a reply to the learnt."""
 
 import jax
 import jax.numpy as jnp

@@ -211,12 +211,12 @@ def test_reaches_the_minimizer():
 class Looks(SplitSGD):
     """Remembers the last estimate and does not move."""
 
-    def init_server(self, problem, key):
+    def init_server(self, problem, roster, key):
         x, M = problem.init(key), problem.num_constraints
         look = columns.Estimate(jnp.zeros(1 + M), jnp.zeros((1 + M, x.shape[0])))
         return columns.start(problem, self.batches, (x, look))
 
-    def exchanges(self, problem):
+    def exchanges(self, problem, roster):
         return columns.exchanges(
             problem, self.batches, lambda own: own[0], lambda p, own, look, now: (own[0], look)
         )
@@ -282,7 +282,7 @@ def test_two_rounds_by_hand():
 class Wrong(SplitSGD):
     """Asks a client that is not there."""
 
-    def exchanges(self, problem):
+    def exchanges(self, problem, roster):
         return (Exchange(None, None, lambda *a: a[2], only=9),)
 
 

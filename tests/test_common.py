@@ -1,4 +1,4 @@
-"""What holds for every method, on every road its messages may take."""
+"""What holds for every method, on every route its messages may take."""
 
 from collections import Counter
 from functools import cache
@@ -12,13 +12,13 @@ import fedmin
 import known
 from agreement import ONE_BY_ONE, assert_same, leaves, run
 from cases import CASES, Case
-from fedmin.engines import round as part
+from fedmin.engines.round import COHORT, key_of
 from fedmin.engines.sessions import wire
 from fedmin.engines.simulator.program import programs
 from fedmin.methods import METHODS
 from fedmin.minimizing import assemble
 
-ROADS = {
+ROUTES = {
     "plain": lambda case: {},
     "changed": lambda case: {
         "channel": case.channel,
@@ -42,18 +42,18 @@ def case(request) -> Case:
     return request.param
 
 
-@pytest.fixture(params=ROADS)
-def road(request, case) -> dict:
-    return ROADS[request.param](case)
+@pytest.fixture(params=ROUTES)
+def route(request, case) -> dict:
+    return ROUTES[request.param](case)
 
 
 @cache
-def simulated(case: Case, road: tuple) -> fedmin.Result:
-    return run(case.world(), case.method, **dict(road))
+def simulated(case: Case, route: tuple) -> fedmin.Result:
+    return run(case.world(), case.method, **dict(route))
 
 
 @cache
-def sent(case: Case, road: tuple) -> tuple[fedmin.Result, list]:
+def sent(case: Case, route: tuple) -> tuple[fedmin.Result, list]:
     """A loopback run, and every message in it: its envelope, its parts and its length in bytes."""
     messages, encode = [], wire.encode
 
@@ -68,12 +68,12 @@ def sent(case: Case, road: tuple) -> tuple[fedmin.Result, list]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wire, "encode", tally)
-        result = run(case.world(), case.method, engine=fedmin.Loopback(), **dict(road))
+        result = run(case.world(), case.method, engine=fedmin.Loopback(), **dict(route))
     return result, messages
 
 
-def key(road: dict) -> tuple:
-    return tuple(road.items())
+def key(route: dict) -> tuple:
+    return tuple(route.items())
 
 
 def test_every_method_has_a_case():
@@ -86,10 +86,16 @@ def test_every_method_has_a_case():
     assert rules == {fedmin.Adagrad, fedmin.Adam, fedmin.Yogi}
 
 
-def test_shapes_are_fixed(case, road):
+def roster_of(case: Case, route: dict) -> fedmin.Roster:
+    return case.world().federation.roster(route.get("participation", fedmin.Everyone()).everyone)
+
+
+def test_shapes_are_fixed(case, route):
     world = case.world()
-    result = simulated(case, key(road))
-    start = case.method.init_server(world.problem, jax.random.key(0))
+    result = simulated(case, key(route))
+    start = case.method.init_server(
+        world.problem, roster_of(case, route), jax.random.key(0)
+    )
     assert jax.tree.structure(start) == jax.tree.structure(result.server)
     for before, after in zip(jax.tree.leaves(start), jax.tree.leaves(result.server), strict=True):
         assert (before.shape, before.dtype) == (after.shape, after.dtype)
@@ -100,35 +106,45 @@ def test_shapes_are_fixed(case, road):
     assert {len(column) for column in result.history.values()} == {result.rounds + 1}
 
 
-def test_simulator_and_loopback_agree(case, road):
-    assert_same(simulated(case, key(road)), sent(case, key(road))[0])
+def test_simulator_and_loopback_agree(case, route):
+    assert_same(simulated(case, key(route)), sent(case, key(route))[0])
 
 
-def test_ledger_is_the_encoded_length(case, road):
-    result, messages = sent(case, key(road))
+WAYS = {"ask": "down", "reply": "up"}
+
+
+def test_ledger_is_the_encoded_length(case, route):
+    """By kind, by round and trip, evaluation included: what is counted is what travelled."""
+    result, messages = sent(case, key(route))
     kinds, lines = Counter(), Counter()
     for envelope, parts, length in messages:
+        way, looks = WAYS[envelope.kind], envelope.trip >= wire.EVALUATION
         for name, size in {**parts, "header": length - sum(parts.values())}.items():
-            kinds[f"{envelope.kind} {name}"] += size
-            lines[envelope.round, envelope.exchange, envelope.kind, name] += size
-    for ledger in (result.ledger, simulated(case, key(road)).ledger):
+            kinds[f"{'evaluation ' if looks else ''}{way} {name}"] += size
+            if not looks:
+                lines[envelope.round, envelope.trip, way, name] += size
+    for ledger in (result.ledger, simulated(case, key(route)).ledger):
         assert ledger.by_kind() == dict(kinds)
-        assert ledger.bytes() == sum(length for _, _, length in messages)
+        assert ledger.bytes(evaluation=True) == sum(length for _, _, length in messages)
         assert lines == Counter({
-            (r["round"], r["exchange"], r["direction"], r["kind"]): r["bytes"]
+            (r["round"], r["trip"], r["direction"], r["kind"]): r["bytes"]
             for r in ledger.per_round() if r["messages"]
         })  # fmt: skip
-    down = sum(length for envelope, _, length in messages if envelope.kind == "down")
+    looked = sum(length for e, _, length in messages if e.trip >= wire.EVALUATION)
+    assert looked > 0
+    assert result.final("bytes_evaluation") == looked
+    down = sum(n for e, _, n in messages if e.kind == "ask" and e.trip < wire.EVALUATION)
     assert result.final("bytes_down") == down
     assert result.final("bytes_up") == result.ledger.bytes() - down
 
 
-def test_columns_are_monotone(case, road):
-    history = simulated(case, key(road)).history
+def test_columns_are_monotone(case, route):
+    history = simulated(case, key(route)).history
     assert np.array_equal(history["round"], np.arange(len(history["round"])))
     for name in ("seconds", "bytes_down", "bytes_up"):
         assert (np.diff(history[name]) >= 0).all()
         assert history[name][0] == 0
+    assert (np.diff(history["bytes_evaluation"]) > 0).all()
 
 
 def test_no_retrace(case):
@@ -137,7 +153,8 @@ def test_no_retrace(case):
     pieces = assemble(
         world.problem, world.federation, method, fedmin.Everyone(), fedmin.Plain(), None, None
     )
-    compiled = programs(ONE_BY_ONE.prepare(pieces, world.federation)[0])
+    spec, data, _ = ONE_BY_ONE.prepare(pieces, world.federation)
+    compiled = programs(spec, pieces, data)
     before = [program._cache_size() for program in compiled]
     assert min(before) >= 1
     fresh = known.World(world.problem, case.world(seed=1).clients)
@@ -172,9 +189,9 @@ def test_sweep_is_single_runs(case):
     assert not np.allclose(found[0].solution, found[2].solution)
 
 
-def test_same_seed_same_bits(case, road):
-    first = simulated(case, key(road))
-    again = run(case.world(), case.method, **road)
+def test_same_seed_same_bits(case, route):
+    first = simulated(case, key(route))
+    again = run(case.world(), case.method, **route)
     assert_same(first, again, rtol=0)
 
 
@@ -223,12 +240,12 @@ def test_one_client_one_step_is_central(case):
 
 
 def test_absent_clients_keep_their_state(case):
-    road = ROADS["changed"](case)
+    route = ROUTES["changed"](case)
     world, population = case.world(), len(case.world().clients)
-    ends = [run(world, case.method, **{**road, "rounds": t}) for t in range(1, 6)]
+    ends = [run(world, case.method, **{**route, "rounds": t}) for t in range(1, 6)]
     seen_absent = False
     for t in range(1, 5):
-        draw = part.key_of(jax.random.key(road["seed"]), jnp.int32(t), 0, part.COHORT)
+        draw = key_of(jax.random.key(route["seed"]), jnp.int32(t), 0, COHORT)
         ids, there = case.participation.cohort(draw, jnp.int32(t), population)
         absent = np.setdiff1d(np.arange(population), np.asarray(ids)[np.asarray(there)])
         seen_absent |= len(absent) > 0
@@ -244,13 +261,13 @@ def test_absent_clients_keep_their_state(case):
     "case", [c for c in CASES if isinstance(c.participation, fedmin.Bernoulli)], ids=str
 )
 def test_round_without_clients_changes_nothing(case):
-    road = ROADS["changed"](case)
-    counts = simulated(case, key(road)).ledger.counts
+    route = ROUTES["changed"](case)
+    counts = simulated(case, key(route)).ledger.counts
     empty = [t for t, count in enumerate(counts) if count == 0 and t > 0]
     assert empty, "choose another seed: every round found somebody"
     for t in empty:
         before, after = (
-            run(case.world(), case.method, **{**road, "rounds": r}) for r in (t, t + 1)
+            run(case.world(), case.method, **{**route, "rounds": r}) for r in (t, t + 1)
         )
         for name in ("solution", "server", "clients", "memory"):
             a, b = (jax.tree.leaves(getattr(r, name)) for r in (before, after))

@@ -131,7 +131,7 @@ def test_rank_leaves_vectors_alone():
     domain = fedmin.RankBall(1).fitted(PARTS)
     x = jnp.asarray(RNG.standard_normal(15))
     sent = domain.compact(x)
-    assert isinstance(sent, fedmin.Joined)
+    assert isinstance(sent, fedmin.Concatenated)
     np.testing.assert_array_equal(sent.dense()[12:], x[12:])
     assert np.linalg.matrix_rank(np.asarray(sent.dense()[:12]).reshape(3, 4)) == 1
     two = jax.tree.map(lambda a: jnp.stack([a, 2 * a]), sent.scaled(jnp.asarray(0.5)))

@@ -239,7 +239,7 @@ def test_server_rows_reach_the_server(apart, engine):
     class Peek(FedSGD):
         """Adds the mean of the server's own targets to the model."""
 
-        def server(self, problem, server_rows, x, aggregate, now):
+        def server(self, problem, server_rows, x, learnt, now):
             return x + jnp.mean(server_rows.y)
 
     federation = fedmin.Federation.from_clients(
@@ -290,7 +290,7 @@ def test_code_that_cannot_run_is_refused_before_any_round(apart, engine):
 
 
 class Grows(FedSGD):
-    def init_client(self, problem, rows, key):
+    def init_client(self, problem, roster, rows, key):
         return jnp.zeros(2)
 
     def client(self, problem, rows, state, down, now):

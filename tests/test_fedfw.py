@@ -154,9 +154,9 @@ class Averaging(fedmin.FedSGD):
     def client(self, problem, rows, state, down, now):
         return {"atom": problem.domain.lmo(problem.grad(down["model"], rows))}, state
 
-    def server(self, problem, server_rows, x, aggregate, now):
+    def server(self, problem, server_rows, x, learnt, now):
         eta = 2 / (now.round.astype(float) + 2)
-        return (1 - eta) * x + eta * aggregate.mean["atom"]
+        return (1 - eta) * x + eta * learnt.mean["atom"]
 
 
 def test_counterexample_of_appendix_a():

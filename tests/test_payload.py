@@ -34,7 +34,7 @@ def block(rng):
 
 def joined(rng):
     one = fedmin.Sparse(jnp.array([2], jnp.int32), jnp.asarray(rng.standard_normal(1)), SIZE - 3)
-    return fedmin.Joined((one, jnp.asarray(rng.standard_normal(3))))
+    return fedmin.Concatenated((one, jnp.asarray(rng.standard_normal(3))))
 
 
 @pytest.mark.parametrize("make", [block, joined, sparse, low_rank, eigenpairs, signs])

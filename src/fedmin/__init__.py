@@ -7,7 +7,7 @@ _devices.spread()
 from typing import TYPE_CHECKING as _TYPES
 
 from fedmin import data
-from fedmin.channels import Plain, TopK
+from fedmin.channels import Chain, Clip, Plain, TopK, chain
 from fedmin.client import (
     Batches,
     Blocks,
@@ -22,15 +22,15 @@ from fedmin.client import (
     WithReplacement,
 )
 from fedmin.core.certificate import Certificate, certify
-from fedmin.core.channel import Channel
-from fedmin.core.column_problem import Holders, OnColumns, SplitProblem
+from fedmin.core.channel import Channel, Cohort, Learns
+from fedmin.core.column_problem import SplitProblem
 from fedmin.core.constants import Constants, constants
 from fedmin.core.domain import Domain, Free
 from fedmin.core.environment import __version__ as __version__
 from fedmin.core.federation import Federation, rows
 from fedmin.core.ledger import Ledger
-from fedmin.core.matrix import Dense, Matrix, SparseRows, matrix
-from fedmin.core.method import Aggregate, Exchange, Method, Now
+from fedmin.core.matrix import matrix
+from fedmin.core.method import Exchange, Gathered, Method, Now, Relay, Reported, Sum
 from fedmin.core.metrics import (
     GradientNorm,
     Measure,
@@ -48,10 +48,10 @@ from fedmin.core.participation import (
     Participation,
     Uniform,
 )
-from fedmin.core.payload import Block, Eigenpairs, Joined, LowRank, Payload, Signs, Sparse
 from fedmin.core.problem import Problem
 from fedmin.core.result import Result
-from fedmin.core.rows import Columns, Rows, Shard
+from fedmin.core.roster import Roster
+from fedmin.core.rows import Rows
 from fedmin.core.schedule import ConvexSteps, NonconvexSteps, Power, Stages, StochasticSteps
 from fedmin.core.stopping import KKT, Gap, Rule, Stop
 from fedmin.domains import (
@@ -69,8 +69,9 @@ from fedmin.domains import (
     Simplex,
 )
 from fedmin.engines.sessions.checkpoint import Checkpoint, CheckpointError
+from fedmin.engines.sessions.site import ClientError
 from fedmin.engines.simulator.simulator import Simulator
-from fedmin.engines.transports.memory import ClientError, Loopback
+from fedmin.engines.transports.memory import Loopback
 from fedmin.methods import (
     DONE,
     SSCA,
@@ -123,7 +124,6 @@ from fedmin.problems import (
     smallest,
     subject_to,
 )
-from fedmin.server.quasi_newton.forms import DFP, LBFGS, Curvature, DenseInverse, DenseSolve
 
 if _TYPES:
     from fedmin.sklearn import FederatedClassifier  # see __getattr__
@@ -133,6 +133,11 @@ __all__ = [
     "Channel",
     "Plain",
     "TopK",
+    "Clip",
+    "Chain",
+    "chain",
+    "Cohort",
+    "Learns",
     "Domain",
     "Free",
     "Box",
@@ -144,8 +149,6 @@ __all__ = [
     "NuclearBall",
     "Product",
     "Simplex",
-    "Block",
-    "Joined",
     "Entries",
     "L0Ball",
     "RankBall",
@@ -153,9 +156,9 @@ __all__ = [
     "Loopback",
     "Simulator",
     "Federation",
+    "Roster",
     "rows",
     "Ledger",
-    "LowRank",
     "Batches",
     "Blocks",
     "Compressor",
@@ -166,12 +169,12 @@ __all__ = [
     "Shuffled",
     "WithoutReplacement",
     "WithReplacement",
-    "Dense",
-    "Matrix",
-    "SparseRows",
     "matrix",
-    "Aggregate",
     "Exchange",
+    "Relay",
+    "Sum",
+    "Gathered",
+    "Reported",
     "Method",
     "Now",
     "Adagrad",
@@ -200,11 +203,6 @@ __all__ = [
     "FedNLPP",
     "DONE",
     "FedSSO",
-    "Curvature",
-    "DenseInverse",
-    "DenseSolve",
-    "DFP",
-    "LBFGS",
     "SSCA",
     "Penalty",
     "Tuned",
@@ -246,10 +244,6 @@ __all__ = [
     "Everyone",
     "Participation",
     "Uniform",
-    "Eigenpairs",
-    "Payload",
-    "Signs",
-    "Sparse",
     "Problem",
     "CNN",
     "MLP",
@@ -262,22 +256,48 @@ __all__ = [
     "from_loss",
     "over",
     "Result",
-    "Columns",
     "Rows",
-    "Shard",
     "Power",
     "Stages",
-    "Holders",
-    "OnColumns",
     "SplitProblem",
     "FederatedClassifier",
 ]
 
 
-def __getattr__(name: str):
-    """What takes long to import is imported when it is first used."""
-    if name == "FederatedClassifier":
-        from fedmin.sklearn import FederatedClassifier
+# what most never need lives in its room; the flat name still leads there
+_ROOMS = {
+    "fedmin.core.payload": ("Block", "Concatenated", "Eigenpairs", "LowRank", "Payload", "Signs",
+                            "Sparse"),
+    "fedmin.core.matrix": ("Dense", "Matrix", "SparseRows"),
+    "fedmin.core.rows": ("Columns", "Shard"),
+    "fedmin.core.roster": ("ColumnOwners",),
+    "fedmin.core.column_problem": ("OnColumns",),
+    "fedmin.server.quasi_newton.forms": ("DFP", "LBFGS", "DenseInverse", "DenseSolve", "QuasiNewton"),
+    "fedmin.sklearn": ("FederatedClassifier",),
+}  # fmt: skip
+_PLACES = {name: room for room, names in _ROOMS.items() for name in names}
+_RENAMED = {
+    "Aggregate": "Sum", "Curvature": "QuasiNewton", "Holders": "ColumnOwners",
+    "Joined": "Concatenated",
+}  # fmt: skip
 
-        return FederatedClassifier
+
+def __getattr__(name: str):
+    """What takes long to import, lives in its room, or has another name now."""
+    from importlib import import_module
+
+    if name in _RENAMED:
+        import warnings
+
+        words = f"fedmin.{name} is fedmin.{_RENAMED[name]} now"
+        warnings.warn(words, DeprecationWarning, stacklevel=2)
+        name = _RENAMED[name]
+        if name in globals():
+            return globals()[name]
+    if name in _PLACES:
+        return getattr(import_module(_PLACES[name]), name)
     raise AttributeError(f"module 'fedmin' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -12,21 +12,25 @@ from fedmin.channels import Plain
 from fedmin.core import checks
 from fedmin.core.certificate import certificate_of
 from fedmin.core.channel import Channel
-from fedmin.core.column_problem import Holders, OnColumns, SplitProblem
+from fedmin.core.column_problem import OnColumns, SplitProblem
 from fedmin.core.domain import Free
 from fedmin.core.federation import Federation
-from fedmin.core.method import Method
+from fedmin.core.method import Method, complete
 from fedmin.core.metrics import Metric, Objective, Optimality, Scores, WolfeGap
 from fedmin.core.participation import Everyone, Participation
 from fedmin.core.problem import Problem
 from fedmin.core.result import Result
+from fedmin.core.roster import Roster
 from fedmin.core.stopping import Rule
 from fedmin.domains import Entries
+from fedmin.engines.drive import Interrupt
+from fedmin.engines.measuring import recorded
+from fedmin.engines.messages import info_of, training_of
 from fedmin.engines.progress import Show
-from fedmin.engines.round import Run, columns
+from fedmin.engines.round import Run
 from fedmin.engines.sessions.checkpoint import Checkpoint
 from fedmin.engines.simulator.simulator import Simulator
-from fedmin.engines.simulator.sweep import Sweep, run_lanes
+from fedmin.engines.simulator.sweep import Sweep, run_many
 from fedmin.engines.transports.memory import Loopback
 from fedmin.methods import SparseNewton
 from fedmin.problems.over import Over, over
@@ -48,6 +52,7 @@ def minimize(
     progress: Show = None,
     certificate: bool = True,
     checkpoint: Checkpoint | None = None,
+    interrupt: Interrupt | None = None,
 ) -> Result:
     """Minimize F(x) = sum_i p_i f_i(x) + r(x) over a federation, by a method.
 
@@ -64,6 +69,7 @@ def minimize(
                    that is told how far the run is
     certificate    measure the last model on all rows, under constraints or over a set with atoms
     checkpoint     where to keep what is needed to go on after a crash, and how often
+    interrupt      asked between rounds whether to stop: returns why, or "" to go on
 
     >>> import fedmin
     >>> table = fedmin.data.load("breast_cancer").standardized()
@@ -84,7 +90,7 @@ def minimize(
         checks.is_a("checkpoint", checkpoint, Checkpoint, 'Checkpoint("folder")')
     result = engine.run(
         run, federation, rounds=rounds, seed=seed, every=every, progress=progress,
-        checkpoint=checkpoint,
+        checkpoint=checkpoint, interrupt=interrupt,
     )  # fmt: skip
     name = type(method).__name__
     if result.status == "diverged":
@@ -137,7 +143,7 @@ def sweep(
     run = assemble(problem, federation, method, participation, channel, record, None)
     engine = Simulator() if engine is None else engine
     checks.is_a("engine", engine, Simulator, "Simulator()")
-    return run_lanes(engine, run, federation, over or {}, seeds=seeds, rounds=rounds, every=every)
+    return run_many(engine, run, federation, over or {}, seeds=seeds, rounds=rounds, every=every)
 
 
 def refit(
@@ -188,24 +194,54 @@ def assemble(
     checks.is_a("participation", participation, Participation, "Uniform(10)")
     checks.is_a("channel", channel, Channel, "Plain() or TopK(100)")
     _check_handles(problem, federation, method)
-    if isinstance(problem, SplitProblem) and federation.split == "features":
-        problem = OnColumns(problem, _holders(federation))
-    method = method.fitted(federation.num_clients, isinstance(participation, Everyone))
+    roster = federation.roster(participation.everyone)
+    problem = placed(problem, roster)
     method.check(problem)
-    _check_complete(problem, federation, method, participation, channel)
-    y = np.asarray(federation.pool.y)
-    problem.check(federation.pool.x.shape[1], federation.classes, y)
-    participation.check(federation.num_clients)
-    reports = problem.num_constraints > 0 and _reports_multipliers(problem, method)
+    participation.check(roster.clients)
+    _check_trips(problem, roster, method, participation, channel)
+    check_rows(problem, federation)
+    record = _recorded(problem, federation, method, roster, record)
+    if stop is not None:
+        checks.is_a("stop", stop, Rule, 'Stop("accuracy", above=0.9)')
+    run = Run(problem, method, channel, participation, record, stop)
+    if stop is not None:
+        info = info_of(run, roster, training_of(run, roster), federation.server_rows)
+        stop.check(recorded(run, roster, info))
+    return run
+
+
+def placed(problem: Problem, roster: Roster) -> Problem:
+    """The problem as methods get it: where columns are split, with who holds what."""
+    if isinstance(problem, SplitProblem) and roster.owners is not None:
+        return OnColumns(problem, roster.owners)
+    return problem
+
+
+def check_rows(problem: Problem, federation: Federation) -> None:
+    """Refuse rows that the problem does not fit."""
+    for rows in (federation.pool, federation.test):
+        if rows is not None:
+            problem.check(rows.x.shape[1], federation.classes, np.asarray(rows.y))
+
+
+def _recorded(
+    problem: Problem,
+    federation: Federation,
+    method: Method,
+    roster: Roster,
+    record: Sequence[Metric] | None,
+) -> tuple[Metric, ...]:
+    """What is recorded, by default or as asked for; refuses what cannot be."""
+    reports = problem.num_constraints > 0 and _reports_multipliers(problem, method, roster)
     if record is None:
         limits: list[Metric] = [Optimality()] if reports else []
         if problem.domain.has_atoms and not problem.num_constraints:
             limits.append(WolfeGap())
         record = (Objective(), *limits, *([Scores("test")] if federation.test is not None else []))
     for metric in record:
+        checks.is_a("record", metric, Metric, "[Objective(), GradientNorm()]")
         if isinstance(metric, WolfeGap) and not problem.domain.has_atoms:
             raise ValueError(f"WolfeGap needs a set with atoms; the problem has {problem.domain}")
-        checks.is_a("record", metric, Metric, "[Objective(), GradientNorm()]")
         if isinstance(metric, Optimality) and problem.num_constraints and not reports:
             raise ValueError(
                 f"Optimality needs multipliers, which {type(method).__name__} does not report"
@@ -214,52 +250,49 @@ def assemble(
             raise ValueError(
                 f"record asks for {metric} but the federation has no test rows; give test=(x, y)"
             )
+        if metric.on == "train" and roster.owners is not None:
+            _check_on_columns(problem, metric)
     if not record:
         raise ValueError("record must name at least one metric, got none")
-    if stop is not None:
-        checks.is_a("stop", stop, Rule, 'Stop("accuracy", above=0.9)')
-    if federation.test is not None:
-        test = federation.test
-        problem.check(test.x.shape[1], federation.classes, np.asarray(test.y))
-    run = Run(problem, method, channel, participation, tuple(record), stop)
-    recorded = columns(run, federation.pool, federation.test)
-    if stop is not None:
-        stop.check(recorded)
-    return run
+    return tuple(record)
 
 
-def _reports_multipliers(problem: Problem, method: Method) -> bool:
-    server = jax.eval_shape(method.init_server, problem, jax.random.key(0))
+def _check_on_columns(problem: Any, metric: Metric) -> None:
+    """Refuse what cannot be told where nobody has a whole row."""
+    lacks = "rows" in metric.needs
+    if "scores" in metric.needs:
+        lacks = type(problem.inner).head_scores is SplitProblem.head_scores
+    if lacks:
+        raise ValueError(
+            f"{metric} cannot be recorded on the clients' rows where columns are split: nobody has "
+            f"a whole row; a metric needs of_estimate, scores need the problem's head_scores"
+        )
+
+
+def _reports_multipliers(problem: Problem, method: Method, roster: Roster) -> bool:
+    server = jax.eval_shape(lambda key: method.init_server(problem, roster, key), jax.random.key(0))
     return "multiplier" in jax.eval_shape(method.report, server)
 
 
-def _holders(federation: Federation) -> Holders:
-    """Who holds which columns, as a method is told."""
-    starts, sizes = (a.astype(np.int32) for a in (federation.starts, federation.sizes))
-    labels: str | int = federation.labels
-    if labels in federation.names:
-        labels = federation.names.index(labels)
-    return Holders(starts, sizes, int(sizes.max()), federation.pool.count, labels)
-
-
-def _check_complete(
+def _check_trips(
     problem: Problem,
-    federation: Federation,
+    roster: Roster,
     method: Method,
     participation: Participation,
     channel: Channel,
 ) -> None:
-    """Refuse absent clients, and a changed road, where every client's part is needed."""
+    """Refuse absent clients where all are needed, and a channel that cannot carry the replies."""
     name = type(method).__name__
-    exchanges = method.exchanges(problem)
-    complete = federation.split == "features" or any(e.complete for e in exchanges)
-    if complete and not isinstance(participation, Everyone):
+    trips = method.exchanges(problem, roster)
+    if (roster.owners is not None or any(map(complete, trips))) and not participation.everyone:
         raise ValueError(
             f"{name} needs every client in every round; participation is {participation}, "
             f"give Everyone()"
         )
-    if (complete or any(e.exact for e in exchanges)) and not isinstance(channel, Plain):
-        raise ValueError(f"{name} sends its parts as they are; channel is {channel}, give Plain()")
+    for trip in trips:
+        why = channel.refuses(trip)
+        if why:
+            raise ValueError(f"{name} {why}; channel is {channel}, give Plain()")
 
 
 def _check_handles(problem: Problem, federation: Federation, method: Method) -> None:

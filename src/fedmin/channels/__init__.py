@@ -4,9 +4,12 @@ One idea a file, one line in `CHANNELS`. May import: core. To add one, follow CO
 "Add a channel", or copy `clip.py`, the shortest that does something.
 """
 
+from fedmin.channels.clip import Clip
 from fedmin.channels.plain import Plain
+from fedmin.channels.stages import Chain, chain
 from fedmin.channels.topk import TopK
+from fedmin.core.channel import Channel
 
-CHANNELS = {"plain": Plain, "topk": TopK}
+CHANNELS: dict[str, type[Channel]] = {"plain": Plain, "topk": TopK, "clip": Clip, "chain": Chain}
 
-__all__ = ["CHANNELS", "Plain", "TopK"]
+__all__ = ["CHANNELS", "Chain", "Clip", "Plain", "TopK", "chain"]

@@ -4,11 +4,11 @@ from fedmin.core.channel import Channel
 
 
 class Plain(Channel):
-    """Replies as they are: exact, and as large as the model.
+    """Replies as they are: nothing is lost, and each is as large as the model.
 
     >>> import fedmin
     >>> fedmin.Plain()
     Plain()
     """
 
-    exact = True
+    lossless = True

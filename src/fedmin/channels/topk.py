@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from fedmin.core import checks
-from fedmin.core.channel import Channel
+from fedmin.core.channel import Channel, Learns
 from fedmin.core.payload import Sparse, is_payload
 
 
@@ -35,11 +35,15 @@ class TopK(Channel):
             is_leaf=is_payload,
         )
 
-    def encode(self, up, memory, key):
+    def encode(self, up, memory, now):
         parts, form = jax.tree.flatten(up, is_leaf=is_payload)
         errors = form.flatten_up_to(memory)
         wires, kept = zip(*map(self._cut, parts, errors), strict=True)
         return jax.tree.unflatten(form, wires), jax.tree.unflatten(form, kept)
+
+    @property
+    def learns(self) -> Learns:
+        return Learns(how="its largest entries only")
 
     def _as_is(self, part: Any) -> bool:
         """Parts that are compact already, whole numbers, or no longer than their sparse form."""

@@ -23,11 +23,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedmin.client.batches import Batches
+from fedmin.client.batches import Batches, Full
 from fedmin.core.column_problem import OnColumns
 from fedmin.core.matrix import Dense
-from fedmin.core.method import Exchange
+from fedmin.core.method import Exchange, Relay, Trip
 from fedmin.core.rows import Rows, Shard
+
+ALL = Full()  # the batch of those who look at the model on all rows
 
 
 class Estimate(eqx.Module):
@@ -37,38 +39,51 @@ class Estimate(eqx.Module):
     """
 
     values: Array  # f[1 + M]
-    gradients: Array  # f[1 + M, d]
+    gradients: Array  # f[1 + M, d]; of those who look without them, None
+    scores: dict[str, Array]  # means of the problem's scores, where they are looked at
 
 
-class Held(NamedTuple):
+class Pending(NamedTuple):
     """What the server keeps from one trip of a round to the next."""
 
     values: Array  # f[1 + M]
     head: Array  # f[1 + M, head] gradients by w_0
     slopes: Any  # f[1 + M, ..., n, e] gradients by h, if the server knows the labels
+    scores: dict[str, Array]
 
 
 class Server(NamedTuple):
     """A server's state on columns."""
 
     own: Any  # the method's own
-    held: Held
+    pending: Pending
 
 
-def start(problem: OnColumns, batches: Batches, own: Any) -> Server:
+def start(problem: OnColumns, batches: Batches, own: Any, scores: bool = False) -> Server:
     """The state before round 0, around the method's own."""
-    key, count = jax.random.key(0), problem.num_sums
+    like = jax.eval_shape(lambda: _seen_of_nothing(problem, batches, scores))
+    values, head, slopes, found = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), like)
+    known = slopes if problem.owners.labels == "server" else ()
+    return Server(own, Pending(values, head, known, found))
 
-    def embedded(key):
-        head, blocks = problem.cut(problem.init(key))
-        h = jax.vmap(lambda block: problem.inner.embed(block, _nobody(problem, batches)))(blocks)
-        return head, h[0] if problem.inner.additive else h
 
-    head, h = jax.eval_shape(embedded, key)
-    values, by_head, by_h = (
-        jnp.zeros((count, *shape), head.dtype) for shape in ((), head.shape, h.shape)
-    )
-    return Server(own, Held(values, by_head, by_h if problem.holders.labels == "server" else ()))
+def no_estimate(problem: OnColumns) -> Estimate:
+    """An estimate of zeros, for the shapes of what is made of it."""
+
+    def make():
+        seen = _seen_of_nothing(problem, ALL, True)
+        x = problem.init(jax.random.key(0))
+        gradients = jnp.zeros((problem.num_sums, len(x)), x.dtype)
+        return Estimate(seen.values, gradients, seen.scores)
+
+    return jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(make))
+
+
+def _seen_of_nothing(problem: OnColumns, batches: Batches, scores: bool) -> Pending:
+    head, blocks = problem.cut(problem.init(jax.random.key(0)))
+    batch = _nobody(problem, batches)
+    h = jax.vmap(lambda block: problem.inner.embed(block, batch))(blocks)
+    return _look(problem, head, h[0] if problem.inner.additive else h, batch, scores)
 
 
 def exchanges(
@@ -76,32 +91,65 @@ def exchanges(
     batches: Batches,
     model: Callable[[Any], Array],
     step: Callable[[Any, Any, Estimate, Any], Any],
-) -> tuple[Exchange, ...]:
+) -> tuple[Trip, ...]:
     """The trips of a round, which end in own <- step(problem, own, estimate, now).
 
     `model(own)` is the flat x at which the losses are looked at.
     """
-    trips = _Trips(batches, model, step)
+    return _trips(problem, _Trips(batches, model, step))
+
+
+def looks(
+    problem: OnColumns,
+    model: Callable[[Any], Array],
+    done: Callable[[Any, Any, Estimate, Any], Any],
+    gradients: bool,
+    scores: bool,
+) -> tuple[Trip, ...]:
+    """The trips of a look at the model on all rows, which end like those of `exchanges`.
+
+    Without `gradients` one client that knows the labels (or the server) computes the losses, and
+    nobody else needs the embeddings.
+    """
+    trips = _Trips(ALL, model, done, scores)
+    if gradients:
+        return _trips(problem, trips)
     reduce: Any = "sum" if problem.inner.additive else "gather"
-    labels = problem.holders.labels
+    labels = problem.owners.labels
+    if labels == "server":
+        return (
+            Exchange(
+                trips.deal, trips.embed, trips.look_only, reduce, addressed=True, unchanged=True
+            ),
+        )
+    one: Any = 0 if labels == "everyone" else labels
+    return (
+        Relay(trips.deal, trips.embed, reduce, addressed=True, to=one),
+        Exchange(trips.send_head, trips.head, trips.keep_only, "gather", only=one, unchanged=True),
+    )
+
+
+def _trips(problem: OnColumns, trips: "_Trips") -> tuple[Trip, ...]:
+    reduce: Any = "sum" if problem.inner.additive else "gather"
+    labels = problem.owners.labels
     up: Any = (trips.gradient, trips.finish, "gather")
     if labels == "server":
         return (
-            Exchange(trips.deal, trips.embed, trips.look, reduce, addressed=True),
-            Exchange(trips.slopes, *up),
+            Exchange(trips.deal, trips.embed, trips.look, reduce, addressed=True, unchanged=True),
+            Exchange(trips.slopes, *up, unchanged=True),
         )
     if labels == "everyone":
         return (
-            Exchange(trips.deal_all, trips.embed, None, reduce, addressed=True, to="clients"),
-            Exchange(None, trips.head, trips.keep, "gather", only=0),
-            Exchange(None, *up),
+            Relay(trips.deal_all, trips.embed, reduce, addressed=True),
+            Exchange(None, trips.head, trips.keep, "gather", only=0, unchanged=True),
+            Exchange(None, *up, unchanged=True),
         )
     one: Any = labels
     return (
-        Exchange(trips.deal, trips.embed, None, reduce, addressed=True, to=one),
-        Exchange(trips.send_head, trips.slope, None, to="clients", only=one),
-        Exchange(None, trips.head, trips.keep, "gather", only=one),
-        Exchange(None, *up),
+        Relay(trips.deal, trips.embed, reduce, addressed=True, to=one),
+        Relay(trips.send_head, trips.slope, only=one),
+        Exchange(None, trips.head, trips.keep, "gather", only=one, unchanged=True),
+        Exchange(None, *up, unchanged=True),
     )
 
 
@@ -112,6 +160,7 @@ class _Trips:
     batches: Batches
     model: Callable[[Any], Array]
     step: Callable[[Any, Any, Estimate, Any], Any]
+    scores: bool = False
 
     # the server speaks
 
@@ -129,7 +178,7 @@ class _Trips:
         return {"head": problem.cut(self.model(server.own))[0]}
 
     def slopes(self, problem, server, now):
-        return {"slope": server.held.slopes}
+        return {"slope": server.pending.slopes}
 
     # a client answers
 
@@ -144,8 +193,9 @@ class _Trips:
 
     def head(self, problem, rows, state, down, now):
         batch = self.batches.read(rows, down["indices"])
-        found = _look(problem, down["head"], down["embedding"], batch)
-        return {"head": found.head, "values": found.values}, state
+        found = _look(problem, down["head"], down["embedding"], batch, self.scores)
+        scores = {"scores": found.scores} if self.scores else {}
+        return {"head": found.head, "values": found.values, **scores}, state
 
     def gradient(self, problem, rows, state, down, now):
         """The losses' gradients by the own block: the slopes, through the embedding."""
@@ -160,25 +210,40 @@ class _Trips:
 
     # the server listens
 
-    def look(self, problem, server_rows, server, aggregate, now):
+    def look(self, problem, server_rows, server, learnt, now):
         """The head, by a server that knows the labels."""
         batch = self.batches.read(Shard.whole(server_rows), _draw(problem, self.batches, now))
         if problem.inner.additive:  # everyone weighs 1/N in a sum
-            h = problem.holders.clients * aggregate.total["embedding"]
+            h = problem.owners.clients * learnt.total["embedding"]
         else:
-            h = aggregate.replies["embedding"]
+            h = learnt.replies["embedding"]
         head, _ = problem.cut(self.model(server.own))
-        return Server(server.own, _look(problem, head, h, batch))
+        return Server(server.own, _look(problem, head, h, batch, self.scores))
 
-    def keep(self, problem, server_rows, server, aggregate, now):
-        values, head = (aggregate.replies[name][0] for name in ("values", "head"))
-        return Server(server.own, server.held._replace(values=values, head=head))
+    def look_only(self, problem, server_rows, server, learnt, now):
+        looked = self.look(problem, server_rows, server, learnt, now)
+        return self._without_gradients(problem, looked, now)
 
-    def finish(self, problem, server_rows, server, aggregate, now):
+    def keep(self, problem, server_rows, server, learnt, now):
+        found = jax.tree.map(lambda a: a[0], learnt.replies)
+        return Server(server.own, server.pending._replace(**found))
+
+    def keep_only(self, problem, server_rows, server, learnt, now):
+        kept = self.keep(problem, server_rows, server, learnt, now)
+        return self._without_gradients(problem, kept, now)
+
+    def _without_gradients(self, problem, server, now):
+        pending = server.pending
+        estimate = Estimate(pending.values, None, pending.scores)  # type: ignore[arg-type]
+        return Server(self.step(problem, server.own, estimate, now), pending)
+
+    def finish(self, problem, server_rows, server, learnt, now):
         """Put the blocks' gradients together, and let the method do its step."""
-        blocks = jnp.swapaxes(aggregate.replies["gradient"], 0, 1)  # [1 + M, N, block]
-        estimate = Estimate(server.held.values, jax.vmap(problem.join)(server.held.head, blocks))
-        return Server(self.step(problem, server.own, estimate, now), server.held)
+        blocks = jnp.swapaxes(learnt.replies["gradient"], 0, 1)  # [1 + M, N, block]
+        pending = server.pending
+        gradients = jax.vmap(problem.join)(pending.head, blocks)
+        estimate = Estimate(pending.values, gradients, pending.scores)
+        return Server(self.step(problem, server.own, estimate, now), pending)
 
 
 class _Size(NamedTuple):
@@ -189,23 +254,23 @@ class _Size(NamedTuple):
 
 
 def _draw(problem: OnColumns, batches: Batches, now) -> Any:
-    count = problem.holders.rows
+    count = problem.owners.rows
     rows: Any = _Size(jnp.int32(count), count)
-    return batches.draw(rows, now.key, jnp.int32(0))
+    return batches.draw(rows, now.secret, jnp.int32(0))
 
 
 def _nobody(problem: OnColumns, batches: Batches) -> Rows:
     """A batch of the right shape, with nothing in it."""
-    held = problem.holders
-    y = jnp.zeros(held.rows, jnp.int32)
-    rows = Rows(Dense(jnp.zeros((held.rows, held.width))), y, jnp.ones(held.rows))
+    owners = problem.owners
+    y = jnp.zeros(owners.rows, jnp.int32)
+    rows = Rows(Dense(jnp.zeros((owners.rows, owners.width))), y, jnp.ones(owners.rows))
     drawn = batches.draw(Shard.whole(rows), jax.random.key(0), jnp.int32(0))
     return batches.read(Shard.whole(rows), drawn)
 
 
 def _to_each(problem: OnColumns, parts: Any) -> Any:
     """The same for each client, along a leading client axis."""
-    count = problem.holders.clients
+    count = problem.owners.clients
     return jax.tree.map(lambda a: jnp.broadcast_to(a, (count, *a.shape)), parts)
 
 
@@ -218,12 +283,14 @@ def _slopes(problem: OnColumns, head: Array, h: Array, rows: Rows) -> Array:
     return jax.jacrev(lambda h: _means(problem, head, h, rows))(h)
 
 
-def _look(problem: OnColumns, head: Array, h: Array, rows: Rows) -> Held:
-    """The losses' means and their gradients by the head's numbers and by the embeddings."""
+def _look(problem: OnColumns, head: Array, h: Array, rows: Rows, scores: bool = False) -> Pending:
+    """The losses' means, their gradients by the head's numbers and by the embeddings, scores."""
 
     def means(head, h):
         values = _means(problem, head, h, rows)
         return values, values
 
     (by_head, by_h), values = jax.jacrev(means, argnums=(0, 1), has_aux=True)(head, h)
-    return Held(values, by_head, by_h)
+    each = problem.inner.head_scores(head, h, rows) if scores else {}
+    shares = rows.weight / jnp.sum(rows.weight)
+    return Pending(values, by_head, by_h, {name: shares @ one for name, one in each.items()})

@@ -53,7 +53,7 @@ def walk(
     most, steps = steps_of(method, rows, now.round)
     batches = method.batches.at(now.round)
     # all draws before the first step: the loop is then nothing but reading and multiplying
-    draw = partial(batches.draw, rows, now.key)
+    draw = partial(batches.draw, rows, now.secret)
     drawn = jax.vmap(draw)(jnp.arange(most, dtype=jnp.int32))
 
     def go(k, state):

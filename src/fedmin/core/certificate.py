@@ -175,7 +175,7 @@ def certify(
         seed=seed,
         best_round=int(best.round) if feasible else None,
         best_objective=float(best.objective) if feasible else None,
-        data=fingerprint(federation),
+        data=data_checksum(federation),
         version=version("fedmin"),
         solution=_numbers(x),
     )
@@ -183,7 +183,7 @@ def certify(
 
 def certificate_of(result: Any, federation: Federation) -> Certificate:
     """The certificate of a run's last model."""
-    reported = result.method.report(result.server)
+    reported = {**result.method.report(result.server), **result.info}
     return certify(
         result.problem,
         federation,
@@ -198,7 +198,7 @@ def certificate_of(result: Any, federation: Federation) -> Certificate:
     )
 
 
-def fingerprint(federation: Federation) -> dict[str, Any]:
+def data_checksum(federation: Federation) -> dict[str, Any]:
     """Which data: their shape and a checksum of every number and of who holds it."""
     digest = hashlib.sha256()
     for a in [*jax.tree.leaves(federation.pool), federation.sizes, federation.weights]:

@@ -1,42 +1,114 @@
-"""The road from a client's reply to the server's aggregate: compression now, privacy later.
+"""The road from a client's reply to the sum that the server learns, and what it shows on the way.
 
 A channel has a client half (`encode`, with a memory of its own a client), the one place where two
-clients meet (`combine`), and a server half (`decode`). Engines sum what `combine` returns over
-groups of clients, so it must be additive.
+clients meet (`combine`), and a server half (`decode`, with a state of its own). Engines sum what
+`combine` returns over groups of clients, so it must be additive. `fedmin.chain` puts several behind
+each other.
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
+import jax.numpy as jnp
 from jax import Array
 
 from fedmin.core import payload
+from fedmin.core.method import Exchange, Now, Trip
+from fedmin.core.roster import Roster
+
+
+class Cohort(eqx.Module):
+    """Who takes part in an exchange: numbers, who of them is present, and their p_i.
+
+    >>> import jax.numpy as jnp, fedmin
+    >>> some = fedmin.Cohort(jnp.array([3, 5]), jnp.array([True, False]), jnp.array([0.25, 0.0]))
+    >>> int(some.count), float(some.weight)
+    (1, 0.25)
+    """
+
+    ids: Array  # i[k]
+    present: Array  # bool[k]
+    shares: Array  # f[k], 0 where absent
+
+    @property
+    def count(self) -> Array:
+        """How many are present."""
+        return jnp.sum(self.present, dtype=jnp.int32)
+
+    @property
+    def weight(self) -> Array:
+        """The sum of their p_i."""
+        return jnp.sum(self.shares)
+
+
+class Learns(NamedTuple):
+    """What a server that follows the protocol sees of the replies; prints as a sentence.
+
+    >>> import fedmin
+    >>> print(fedmin.Plain().learns)
+    each client's reply, as it is
+    """
+
+    each: bool = True  # single replies; else only sums
+    least: int = 1  # of at least so many clients
+    noisy: bool = False
+    how: str = "as it is"  # what was done to a reply before
+
+    def __str__(self) -> str:
+        if self.each:
+            return f"each client's reply, {self.how}"
+        noise = " with noise" if self.noisy else ""
+        return f"the sum of at least {self.least} clients' replies{noise}, each {self.how}"
 
 
 class Channel(eqx.Module):
     """A road that changes nothing; subclasses override what they change.
 
     >>> import jax, jax.numpy as jnp, fedmin
-    >>> wire, memory = fedmin.Channel().encode({"update": jnp.ones(2)}, (), jax.random.key(0))
+    >>> now = fedmin.Now(jnp.int32(0), jax.random.key(0), jax.random.key(1))
+    >>> wire, memory = fedmin.Channel().encode({"update": jnp.ones(2)}, (), now)
     >>> wire["update"]
     Array([1., 1.], dtype=float32)
     """
 
-    # whether a sum that is finite proves that every reply was
-    exact: ClassVar[bool] = False
+    # replies arrive as they were sent; so a sum that is finite proves that every reply was
+    lossless: ClassVar[bool] = False
 
     def init(self, up: Any) -> Any:
         """A client's channel memory, from the shapes of the reply it will carry."""
         return ()
 
-    def encode(self, up: Any, memory: Any, key: Array) -> tuple[Any, Any]:
-        """Client: the weighted reply to what goes on the wire, and the new memory."""
+    def init_server(self, up: Any) -> Any:
+        """What the server half remembers before the first reply."""
+        return ()
+
+    def encode(self, up: Any, memory: Any, now: Now) -> tuple[Any, Any]:
+        """Client: the reply, not yet weighted, to what goes on the wire; and the new memory."""
         return up, memory
+
+    def weigh(self, wire: Any, share: Array) -> Any:
+        """Client: p_i times what goes on the wire, where the server is to learn a sum."""
+        return payload.scaled(wire, share)
 
     def combine(self, wires: Any) -> Any:
         """The sum over a leading client axis of what was on the wire."""
         return payload.total(wires)
 
-    def decode(self, combined: Any) -> Any:
-        """Server: from the combined sum to the sum of the replies."""
-        return combined
+    def decode(self, combined: Any, state: Any, cohort: Cohort, now: Now) -> tuple[Any, Any]:
+        """Server: from the combined sum to the sum of p_i times the replies; and its new state."""
+        return combined, state
+
+    def trips(self, roster: Roster) -> tuple[Trip, ...]:
+        """Further trips that the channel itself needs: none for most."""
+        return ()
+
+    @property
+    def learns(self) -> Learns:
+        """What the server sees."""
+        return Learns()
+
+    def refuses(self, trip: Trip) -> str:
+        """Why this channel cannot carry the replies of a trip; "" if it can."""
+        if self.lossless or not isinstance(trip, Exchange) or not trip.unchanged:
+            return ""
+        return "sends its parts as they are"

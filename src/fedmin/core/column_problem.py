@@ -8,34 +8,14 @@ one block a client, and how it is joined again.
 from abc import abstractmethod
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from fedmin.core.problem import Problem, Wrapped
+from fedmin.core.roster import ColumnOwners
 from fedmin.core.rows import Rows
-
-
-class Holders(eqx.Module):
-    """Who holds which columns, and who knows the labels.
-
-    >>> import numpy as np, fedmin
-    >>> fedmin.Holders(np.array([0, 2]), np.array([2, 1]), 2, 10).clients
-    2
-    """
-
-    starts: Array | np.ndarray  # i[N] where a client's columns begin
-    sizes: Array | np.ndarray  # i[N] how many it has
-    width: int = eqx.field(static=True)  # the most of them
-    rows: int = eqx.field(static=True)  # how many rows all have
-    labels: str | int = eqx.field(default="everyone", static=True)  # "server", or a client's number
-
-    @property
-    def clients(self) -> int:
-        """How many clients there are."""
-        return len(self.starts)
 
 
 class SplitProblem(Problem):
@@ -68,13 +48,17 @@ class SplitProblem(Problem):
         """f[n, 1 + M]: losses from the sum of the embeddings f[n, e] (additive), or from all of
         them f[N, n, e]; of `rows` it may read y only."""
 
-    def composed(self, x: Array, rows: Rows, holders: Holders) -> Array:
+    def head_scores(self, params: Array, h: Array, rows: Rows) -> dict[str, Array]:
+        """`scores` from what `head` is given; {} if they cannot be told from that."""
+        return {}
+
+    def composed(self, x: Array, rows: Rows, owners: ColumnOwners) -> Array:
         """f[n, 1 + M]: the losses by way of the embeddings."""
-        starts, sizes = jnp.asarray(holders.starts), jnp.asarray(holders.sizes)
-        head, blocks = self.cut(x, starts, sizes, holders.width)
+        starts, sizes = jnp.asarray(owners.starts), jnp.asarray(owners.sizes)
+        head, blocks = self.cut(x, starts, sizes, owners.width)
 
         def own(block, first, count):
-            part = rows.x.columns(first, count, holders.width)
+            part = rows.x.columns(first, count, owners.width)
             return self.embed(block, Rows(part, rows.y, rows.weight))
 
         h = jax.vmap(own)(blocks, starts, sizes)
@@ -126,25 +110,26 @@ class OnColumns(Wrapped):
     Everything that is asked of the whole model is answered by the problem itself.
 
     >>> import numpy as np, jax.numpy as jnp, fedmin
-    >>> two = fedmin.Holders(np.array([0, 2]), np.array([2, 1]), 2, 10)
-    >>> head, blocks = fedmin.OnColumns(fedmin.Logistic(3), two).cut(jnp.arange(3.0))
+    >>> from fedmin.core.column_problem import ColumnOwners, OnColumns
+    >>> two = ColumnOwners(np.array([0, 2]), np.array([2, 1]), 2, 10)
+    >>> head, blocks = OnColumns(fedmin.Logistic(3), two).cut(jnp.arange(3.0))
     >>> blocks.tolist()
     [[0.0, 1.0], [2.0, 0.0]]
     """
 
     inner: SplitProblem
-    holders: Holders
+    owners: ColumnOwners
 
     def cut(self, x: Array) -> tuple[Array, Array]:
         """The head's numbers and the clients' blocks."""
-        held = self.holders
-        starts, sizes = jnp.asarray(held.starts), jnp.asarray(held.sizes)
-        return self.inner.cut(x, starts, sizes, held.width)
+        owners = self.owners
+        starts, sizes = jnp.asarray(owners.starts), jnp.asarray(owners.sizes)
+        return self.inner.cut(x, starts, sizes, owners.width)
 
     def join(self, head: Array, blocks: Array) -> Array:
         """x from its parts; gradients too."""
-        held = self.holders
-        return self.inner.join(head, blocks, jnp.asarray(held.starts), jnp.asarray(held.sizes))
+        owners = self.owners
+        return self.inner.join(head, blocks, jnp.asarray(owners.starts), jnp.asarray(owners.sizes))
 
     def totals(self, x, rows):
         return self.inner.totals(x, rows)

@@ -11,6 +11,7 @@ import scipy.sparse
 
 from fedmin.core import checks
 from fedmin.core.matrix import Dense, SparseRows, float_type, matrix
+from fedmin.core.roster import ColumnOwners, Roster
 from fedmin.core.rows import Rows
 
 
@@ -193,6 +194,40 @@ class Federation:
     def width(self) -> int | None:
         """The columns of the widest client; None if rows are split."""
         return int(self.sizes.max()) if self.split == "features" else None
+
+    def roster(self, everyone: bool = True) -> Roster:
+        """What all parties may know of each other; `everyone`: every round has all clients in it.
+
+        >>> import numpy as np, fedmin
+        >>> two = [(np.ones((2, 3)), np.zeros(2)), (np.ones((5, 3)), np.zeros(5))]
+        >>> fedmin.Federation.from_clients(two).roster().names
+        ('0', '1')
+        """
+        x, y = self.pool.x, self.pool.y
+        return Roster(
+            shares=self.weights.astype(x.dtype),
+            owners=self._owners(),
+            names=self.names,
+            clients=self.num_clients,
+            capacity=self.capacity,
+            features=x.shape[1],
+            classes=self.classes,
+            dtype=str(np.dtype(x.dtype)),
+            slots=x.values.shape[1] if isinstance(x, SparseRows) else None,
+            target=(str(np.dtype(y.dtype)), tuple(y.shape[1:])),
+            even=self.even,
+            everyone=everyone,
+        )
+
+    def _owners(self) -> ColumnOwners | None:
+        """Who holds which columns, as a method is told."""
+        if self.split == "rows":
+            return None
+        starts, sizes = (a.astype(np.int32) for a in (self.starts, self.sizes))
+        labels: str | int = self.labels
+        if labels in self.names:
+            labels = self.names.index(labels)
+        return ColumnOwners(starts, sizes, int(sizes.max()), self.pool.count, labels)
 
     @property
     def knows_labels(self) -> np.ndarray:

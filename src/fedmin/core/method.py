@@ -6,37 +6,44 @@ is one vmap), counts are static. It never sees an engine, two clients at once, o
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fedmin.core.roster import Roster
+
+Reduce = Literal["sum", "gather"]
+
 
 class Now(eqx.Module):
-    """The round (from 0) and the random key of the party that is being called.
+    """The round (from 0), and the two sources of chance of the party that is being called.
+
+    `key` is drawn from the run's seed, the same for every party: use it for what all must draw
+    alike. `secret` is the party's own, from the operating system in a deployment and from the seed
+    in a simulation: batches, noise and masks are drawn from it.
 
     >>> import jax, jax.numpy as jnp, fedmin
-    >>> int(fedmin.Now(jnp.int32(3), jax.random.key(0)).round)
+    >>> int(fedmin.Now(jnp.int32(3), jax.random.key(0), jax.random.key(1)).round)
     3
     """
 
     round: Array
     key: Array
+    secret: Array
 
 
-class Aggregate(eqx.Module):
-    """All that the server learns from one exchange.
+class Sum(eqx.Module):
+    """All that the server learns from an exchange with `reduce="sum"`.
 
-    `total` is the sum over the round's clients of p_i times their reply, where p_i are the
-    federation's weights (they sum to one over ALL clients); `weight` is the sum of their p_i.
-    With `reduce="gather"`, `replies` has one reply a client instead, `sent` the same as they came
-    (compact parts stay compact), `shares` their p_i, 0 where absent, and `ids` their numbers.
+    `total` is the sum over the round's clients of p_i times their reply, where p_i are the roster's
+    shares (they sum to one over ALL clients); `weight` is the sum of their p_i.
 
     >>> import jax.numpy as jnp, fedmin
-    >>> half = fedmin.Aggregate({"update": jnp.ones(2)}, jnp.float32(0.5), jnp.int32(1), 2)
+    >>> half = fedmin.Sum({"update": jnp.ones(2)}, jnp.float32(0.5), jnp.int32(1))
     >>> half.mean["update"]
     Array([2., 2.], dtype=float32)
     """
@@ -44,11 +51,6 @@ class Aggregate(eqx.Module):
     total: Any
     weight: Array
     count: Array  # clients that replied
-    population: int = eqx.field(static=True)
-    replies: Any = None
-    shares: Array | None = None
-    sent: Any = None
-    ids: Array | None = None
 
     @property
     def mean(self) -> Any:
@@ -56,60 +58,127 @@ class Aggregate(eqx.Module):
         return jax.tree.map(lambda a: a / self.weight.astype(a.dtype), self.total)
 
 
+class Gathered(eqx.Module):
+    """All that the server learns from an exchange with `reduce="gather"`: every reply.
+
+    >>> import jax.numpy as jnp, fedmin
+    >>> both = {"update": jnp.ones((2, 3))}
+    >>> shares, ids = jnp.array([0.5, 0.0]), jnp.array([4, 7])
+    >>> fedmin.Gathered(both, both, shares, ids).weight
+    Array(0.5, dtype=float32)
+    """
+
+    replies: Any  # one a client along the leading axis, as arrays
+    sent: Any  # the same as they came: compact parts stay compact
+    shares: Array  # their p_i, 0 where absent
+    ids: Array  # their numbers
+
+    @property
+    def weight(self) -> Array:
+        """The sum of p_i of those that replied."""
+        return jnp.sum(self.shares)
+
+    @property
+    def count(self) -> Array:
+        """How many replied."""
+        return jnp.sum(self.shares > 0, dtype=jnp.int32)
+
+
+class Reported(NamedTuple):
+    """A server's new state together with what is only looked at: norms, counts, by name.
+
+    State is what the next round needs; `info` is recorded in the history and never read again.
+    Whole numbers and booleans are counts, which add up over the rounds; of others the last is kept.
+
+    >>> import jax.numpy as jnp, fedmin
+    >>> fedmin.Reported(jnp.zeros(2), {"step_norm": jnp.float32(0.5)}).info["step_norm"].item()
+    0.5
+    """
+
+    state: Any
+    info: dict[str, Array]
+
+
 @dataclass(frozen=True)
-class Exchange:
-    """One trip from the server to the clients and back, or to other clients.
+class Trip:
+    """One trip from the server to clients and back: what an `Exchange` and a `Relay` share.
 
-    broadcast(problem, server, now) -> down, a dict of named parts; None: nothing is sent down
+    broadcast(problem, server, now) -> down, a dict of named parts; None: nothing but the question
     client(problem, rows, state, down, now) -> (up, state)
-    server(problem, server_rows, server, aggregate, now) -> server
 
-    `reduce="sum"`: the server learns the weighted sum of the replies only; "gather": each of them.
     `addressed`: down has a leading client axis and each client gets its own slice.
     `only`: the number of the one client that is asked; nobody else sends or receives anything.
-    `exact`: replies must arrive as they are sent; a channel that may change them is refused.
-    `to`: who gets the replies. "clients" is every other client, a number is that client: they
-    travel sealed through the server, which cannot read them (`server` is None), are not weighted,
-    and are in the `down` of the round's next exchanges: their sum, or all of them ("gather").
 
     What a client was told earlier in a round stays in its `down` until the round ends.
-
-    >>> import fedmin
-    >>> (only,) = fedmin.FedAvg().exchanges(fedmin.Logistic(2))
-    >>> only.reduce, only.addressed
-    ('sum', False)
     """
 
     broadcast: Callable | None
     client: Callable
-    server: Callable | None = None
-    reduce: Literal["sum", "gather"] = "sum"
-    addressed: bool = False
-    to: Literal["server", "clients"] | int = "server"
-    only: int | None = None
-    exact: bool = False
+    addressed: bool = field(default=False, kw_only=True)
+    only: int | None = field(default=None, kw_only=True)
+
+    def asks(self, i: int) -> bool:
+        """Whether client i is asked."""
+        return self.only is None or self.only == i
+
+
+@dataclass(frozen=True)
+class Exchange(Trip):
+    """A trip whose replies go to the server.
+
+    server(problem, server_rows, server, learnt, now) -> server, or `Reported(server, info)`
+
+    `reduce="sum"`: the server learns the weighted sum of the replies only, a `Sum`; "gather": each
+    of them, `Gathered`. `unchanged`: replies must arrive as they are sent; a channel that may
+    change them is refused.
+
+    >>> import fedmin
+    >>> roster = fedmin.data.partition(fedmin.data.load("wine"), fedmin.data.IID(3)).roster()
+    >>> (only,) = fedmin.FedAvg().exchanges(fedmin.Softmax(13, 3), roster)
+    >>> only.reduce, only.addressed
+    ('sum', False)
+    """
+
+    server: Callable
+    reduce: Reduce = "sum"
+    unchanged: bool = field(default=False, kw_only=True)
 
     def __post_init__(self):
-        if (self.server is None) == (self.to == "server"):
+        if not callable(self.server):
             raise ValueError(
-                f"an exchange to the server needs a server function and one to clients has none: "
-                f"got to={self.to!r} and server={self.server}"
+                f"an Exchange needs a server function, got {self.server!r}; replies that go to "
+                f"clients are a Relay's"
             )
 
-    @property
-    def private(self) -> bool:
-        """Whether the replies go to clients, and the server must not read them."""
-        return self.to != "server"
+
+@dataclass(frozen=True)
+class Relay(Trip):
+    """A trip whose replies go to other clients: sealed, through the server, which cannot read them.
+
+    `to` is "clients", every other client, or the number of one. Replies are not weighted, and are
+    in the receivers' `down` for the rest of the round: their sum, or all of them ("gather").
+
+    >>> import fedmin
+    >>> fedmin.Relay(None, lambda problem, rows, state, down, now: ({}, state), to=2).receivers(4)
+    [2]
+    """
+
+    reduce: Reduce = "sum"
+    to: Literal["clients"] | int = field(default="clients", kw_only=True)
 
     @property
     def receiver(self) -> int | None:
         """The one client that gets the replies, if it is one."""
         return self.to if isinstance(self.to, int) else None
 
-    @property
-    def complete(self) -> bool:
-        """Whether it makes sense only if every client takes part in the round."""
-        return self.private or self.only is not None
+    def receivers(self, population: int) -> list[int]:
+        """The clients that get the replies."""
+        return list(range(population)) if self.to == "clients" else [int(self.to)]
+
+
+def complete(trip: Trip) -> bool:
+    """Whether a trip makes sense only if every client takes part in the round."""
+    return isinstance(trip, Relay) or trip.only is not None
 
 
 class Method(eqx.Module):
@@ -126,21 +195,17 @@ class Method(eqx.Module):
     def check(self, problem) -> None:
         """Refuse a problem that these settings do not fit, before any work."""
 
-    def fitted(self, clients: int, everyone: bool) -> "Method":
-        """This method for so many clients, of whom everyone takes part in every round, or not."""
-        return self
-
     @abstractmethod
-    def init_server(self, problem, key: Array) -> Any:
+    def init_server(self, problem, roster: Roster, key: Array) -> Any:
         """What the server remembers before round 0."""
 
-    def init_client(self, problem, rows, key: Array) -> Any:
+    def init_client(self, problem, roster: Roster, rows, key: Array) -> Any:
         """What a client remembers before round 0; the only place where client memory begins."""
         return ()
 
     @abstractmethod
-    def exchanges(self, problem) -> tuple[Exchange, ...]:
-        """The trips of one round for such a problem, in order."""
+    def exchanges(self, problem, roster: Roster) -> tuple[Trip, ...]:
+        """The trips of one round for such a problem and such clients, in order."""
 
     @abstractmethod
     def solution(self, server: Any) -> Array:
@@ -164,6 +229,5 @@ def starting_point(problem, key: Array) -> Array:
 
 
 def common_start(problem) -> Array:
-    """A first model that every party knows without being told: no two have the same key, so it is
-    the same in every run."""
+    """A first model that every party knows without being told: it is the same in every run."""
     return starting_point(problem, jax.random.key(0))

@@ -1,12 +1,13 @@
 """What is recorded of a run.
 
-A metric's `measure` is a sum over rows, so that it can be taken a window and a device at a time;
-`finish` turns the sums into one number.
+A metric's `measure` is a sum over rows, so that it can be taken a window, a device or a site at a
+time; `finish` turns the sums into one number. Where columns are split nobody has a whole row, and
+the sums come from an estimate of the losses (`of_estimate`).
 """
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -27,6 +28,8 @@ class Metric(eqx.Module):
     """
 
     on: eqx.AbstractVar[Literal["train", "test"]]
+    # what it needs where columns are split: "values", "gradients", "scores"; "rows": it cannot be
+    needs: ClassVar[frozenset[str]] = frozenset({"rows"})
 
     @abstractmethod
     def names(self, problem: Problem, rows: Rows) -> tuple[str, ...]:
@@ -42,6 +45,10 @@ class Metric(eqx.Module):
     ) -> tuple[Array, ...]:
         """One number a column, from the sums over all rows and what the method reports."""
 
+    def of_estimate(self, problem: Problem, estimate: Any) -> Any:
+        """What `measure` sums to, from `values` f[1 + M], `gradients` f[1 + M, d] and `scores`."""
+        raise TypeError(f"{self} cannot be measured where columns are split")
+
 
 class Objective(Metric):
     """F(x) = sum_i p_i f_i(x) + r(x) on the clients' rows.
@@ -53,6 +60,8 @@ class Objective(Metric):
 
     on: Literal["train", "test"] = eqx.field(default="train", static=True)
 
+    needs = frozenset({"values"})
+
     def names(self, problem, rows):
         return ("objective" if self.on == "train" else "test_objective",)
 
@@ -62,18 +71,26 @@ class Objective(Metric):
     def finish(self, problem, x, sums, reported):
         return (sums + problem.regularizer(x),)
 
+    def of_estimate(self, problem, estimate):
+        return jnp.zeros((), estimate.values.dtype) if problem.bare else estimate.values[0]
+
 
 class OfGradient(Metric):
     """What follows from g = grad F(x): a subclass has its name and number(problem, x, g)."""
 
     on: Literal["train", "test"] = eqx.field(default="train", static=True)
     number: eqx.AbstractClassVar[Any]
+    needs = frozenset({"gradients"})
 
     def measure(self, problem, x, rows):
         return jax.grad(lambda u: problem.totals(u, rows)[0])(x)
 
     def finish(self, problem, x, sums, reported):
         return (self.number(problem, x, sums + jax.grad(problem.regularizer)(x)),)
+
+    def of_estimate(self, problem, estimate):
+        slopes = estimate.gradients
+        return jnp.zeros(slopes.shape[1], slopes.dtype) if problem.bare else slopes[0]
 
 
 class GradientNorm(OfGradient):
@@ -108,6 +125,7 @@ class Optimality(Metric):
     """
 
     on: Literal["train", "test"] = eqx.field(default="train", static=True)
+    needs = frozenset({"gradients"})
 
     def names(self, problem, rows):
         if not problem.num_constraints:
@@ -118,6 +136,9 @@ class Optimality(Metric):
     def measure(self, problem, x, rows):
         values, slopes, _ = problem.sums(x, rows)
         return values, stacked(slopes)
+
+    def of_estimate(self, problem, estimate):
+        return estimate.values, estimate.gradients
 
     def finish(self, problem, x, sums, reported):
         values, slopes = sums
@@ -159,6 +180,7 @@ class Scores(Metric):
     """
 
     on: Literal["train", "test"] = eqx.field(default="test", static=True)
+    needs = frozenset({"scores"})
 
     def names(self, problem, rows):
         x = jax.eval_shape(problem.init, jax.random.key(0))
@@ -169,6 +191,9 @@ class Scores(Metric):
     def measure(self, problem, x, rows):
         scores = problem.scores(x, rows)
         return tuple(rows.weight @ scores[name] for name in sorted(scores))
+
+    def of_estimate(self, problem, estimate):
+        return tuple(estimate.scores[name] for name in sorted(estimate.scores))
 
     def finish(self, problem, x, sums, reported):
         return sums
@@ -192,6 +217,7 @@ class Support(Metric):
 
     truth: Any = eqx.field(default=None, converter=lambda a: None if a is None else np.asarray(a))
     on: Literal["train", "test"] = eqx.field(default="train", static=True)
+    needs = frozenset()  # of the model alone
 
     def __check_init__(self):
         t = self.truth
@@ -225,6 +251,7 @@ class Measure(Metric):
     name: str = eqx.field(static=True)  # type: ignore[misc]
     function: Callable[[Problem, Array], Array] = eqx.field(static=True)  # type: ignore[misc]
     on: Literal["train", "test"] = eqx.field(default="train", static=True)
+    needs = frozenset()  # of the model alone
 
     def names(self, problem, rows):
         return (self.name,)

@@ -5,6 +5,7 @@ compiled; ids may repeat only where they are absent.
 """
 
 from abc import abstractmethod
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -23,6 +24,14 @@ class Participation(eqx.Module):
     ([1, 2], [True, True])
     """
 
+    everyone: ClassVar[bool] = False  # every round has all clients in it
+
+    def most(self, population: int) -> int:
+        """How many clients a round may have."""
+        key = jax.random.key(0)
+        ids, _ = jax.eval_shape(lambda k: self.cohort(k, jnp.int32(0), population), key)
+        return ids.shape[0]
+
     @abstractmethod
     def cohort(self, key: Array, round: Array, population: int) -> tuple[Array, Array]:
         """Ids i[k] and present bool[k]; k depends on the population only."""
@@ -38,6 +47,8 @@ class Everyone(Participation):
     >>> fedmin.Everyone()
     Everyone()
     """
+
+    everyone = True
 
     def cohort(self, key, round, population):
         return jnp.arange(population, dtype=jnp.int32), jnp.ones(population, bool)

@@ -180,12 +180,12 @@ class Block(Payload):
         return self.start[..., None] + jnp.arange(self.values.shape[-1], dtype=self.start.dtype)
 
 
-class Joined(Payload):
+class Concatenated(Payload):
     """Vectors one after the other, each an array or a compact form of its own.
 
     >>> import jax.numpy as jnp, fedmin
     >>> one = fedmin.Sparse(jnp.array([1]), jnp.array([2.0]), 3)
-    >>> fedmin.Joined((one, jnp.ones(2))).dense()
+    >>> fedmin.Concatenated((one, jnp.ones(2))).dense()
     Array([0., 2., 0., 1., 1.], dtype=float32)
     """
 
@@ -195,7 +195,7 @@ class Joined(Payload):
         return jnp.concatenate([part.dense() if is_payload(part) else part for part in self.parts])
 
     def scaled(self, factor):
-        return Joined(scaled(self.parts, jnp.asarray(factor)))
+        return Concatenated(scaled(self.parts, jnp.asarray(factor)))
 
     def total(self):
         return jnp.concatenate(total(self.parts))

@@ -5,7 +5,7 @@ import csv
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +18,8 @@ from fedmin.core.method import Method
 from fedmin.core.problem import Problem
 from fedmin.core.serialize import describe, restore
 
-FORMAT = 1  # of the folder that `save` writes
+FORMAT = 2  # of the folder that `save` writes
+NOT_SHOWN = ("round", "seconds", "bytes_down", "bytes_up", "bytes_evaluation")
 WORDS = ("rounds", "seed", "status", "reason", "compile_seconds", "run_seconds")
 
 
@@ -61,6 +62,7 @@ class Result:
     compile_seconds: float
     run_seconds: float
     memory: Any = ()  # the channel's, a client
+    info: Mapping[str, Any] = field(default_factory=dict)  # what the method reported at the end
     best: Any = None  # where there are constraints: x, objective, violation, round
     certificate: Certificate | None = None
 
@@ -134,6 +136,8 @@ class Result:
         words |= {"problem": describe(self.problem), "method": describe(self.method)}
         words["ledger"] = [_words_of(line) for line in self.ledger.lines]
         words["setup"] = [[_words_of(line), count] for line, count in self.ledger.setup]
+        words["evaluation"] = [_words_of(line) for line in self.ledger.evaluation]
+        words["clients"] = self.ledger.population
         if self.best is not None:
             np.save(folder / "best.npy", np.asarray(self.best.x))
             words["best"] = [float(self.best.objective), float(self.best.violation)]
@@ -153,9 +157,15 @@ class Result:
         words = json.loads((folder / "result.json").read_text("utf-8"))
         if words["format"] > FORMAT:
             raise ValueError(f"{folder} was written by a newer fedmin (format {words['format']})")
-        lines = [Line(**line) for line in words["ledger"]]
-        setup = [(Line(**line), count) for line, count in words["setup"]]
         counts = read_csv(folder / "ledger.csv").get("clients", np.zeros(0, int))
+        most = int(counts.max(initial=0))
+        lines, looks = (
+            [_line_of(x, most) for x in words.get(key, [])] for key in ("ledger", "evaluation")
+        )
+        setup = [(_line_of(line, most), count) for line, count in words["setup"]]
+        history = read_csv(folder / "history.csv")
+        evaluated = history["round"].tolist() if looks else []
+        clients = words.get("clients", 0)
         model, best, certificate = (
             folder / name for name in ("model.npy", "best.npy", "certificate.json")
         )
@@ -164,8 +174,8 @@ class Result:
             problem = restore(words["problem"])
         return cls(
             solution=np.load(model) if model.exists() else None,
-            history=read_csv(folder / "history.csv"),
-            ledger=Ledger(lines, counts.tolist(), setup),
+            history=history,
+            ledger=Ledger(lines, counts.tolist(), setup, looks, clients, evaluated),
             server=None,
             clients=None,
             problem=problem,
@@ -184,7 +194,7 @@ class Result:
         return f"<table><caption>{title}</caption><tr>{head}</tr><tr>{row}</tr></table>"
 
     def __repr__(self) -> str:
-        shown = [c for c in self.history if c not in ("round", "seconds", "bytes_down", "bytes_up")]
+        shown = [c for c in self.history if c not in NOT_SHOWN]
         finals = ", ".join(f"{c} {self.final(c):.6g}" for c in shown)
         speed = self.rounds / self.run_seconds if self.run_seconds > 0 else float("nan")
         name, down, up = type(self.method).__name__, *map(self.ledger.bytes, ("down", "up"))
@@ -197,6 +207,16 @@ class Result:
 
 def _words_of(line: Line) -> dict[str, Any]:
     return {**asdict(line), "parts": dict(line.parts)}
+
+
+def _line_of(words: dict[str, Any], clients: int) -> Line:
+    """A line of a ledger; format 1 called a trip an exchange, and named how many messages it has
+    (sealed ones had everyone take part)."""
+    if "exchange" not in words:
+        return Line(**words)
+    times = {"client": "client", "one": 1, "other": clients - 1, "pair": clients * (clients - 1)}
+    each: Any = times[words["each"]]
+    return Line(words["exchange"], words["direction"], words["parts"], each)
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -9,7 +9,7 @@ from jax import Array
 
 from fedmin.core import checks
 from fedmin.core.domain import Domain
-from fedmin.core.payload import Joined
+from fedmin.core.payload import Concatenated
 
 
 class Product(Domain):
@@ -83,14 +83,14 @@ class Product(Domain):
 
     def lmo(self, g, near=None):
         old = [None] * len(self.lengths or ()) if near is None else near.parts
-        return Joined(tuple(
+        return Concatenated(tuple(
             one.lmo(part, last) if one.searches else one.lmo(part)
             for (one, part), last in zip(self.cut(g), old, strict=True)
         ))  # fmt: skip
 
     def packed(self, u):
         each = zip(self._each(), u.parts, strict=True)
-        return Joined(tuple(one.packed(part) for one, part in each))
+        return Concatenated(tuple(one.packed(part) for one, part in each))
 
     def unpacked(self, z, weight):
         return jnp.concatenate([one.unpacked(part, weight) for one, part in self.cut(z)])

@@ -20,7 +20,7 @@ from jax import Array, lax
 
 from fedmin.core import checks
 from fedmin.core.domain import Truncation
-from fedmin.core.payload import Joined, LowRank
+from fedmin.core.payload import Concatenated, LowRank
 from fedmin.domains.sparse import names
 
 MORE = 8  # columns beyond r
@@ -94,7 +94,7 @@ class RankBall(Truncation):
                 found.append(LowRank(*factors))
             else:
                 found.append(part)
-        return found[0] if len(found) == 1 else Joined(tuple(found))
+        return found[0] if len(found) == 1 else Concatenated(tuple(found))
 
     def _inside(self, name: str, shape: tuple[int, ...]) -> bool:
         return len(shape) == 2 and name not in self.free

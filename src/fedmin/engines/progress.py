@@ -1,10 +1,7 @@
 """A progress bar with rounds a second, objective and bytes, for people at a terminal."""
 
-import signal
 import sys
-import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, NamedTuple
 
 SHOWN = ("objective", "violation", "gap", "accuracy")
@@ -16,8 +13,7 @@ class News(NamedTuple):
     done: int
     rounds: int
     spent: float  # seconds
-    history: Any  # what was recorded so far
-    ledger: Any
+    book: Any  # what was written down so far
 
     @property
     def speed(self) -> float:
@@ -27,13 +23,12 @@ class News(NamedTuple):
     @property
     def bytes(self) -> int:
         """All bytes so far."""
-        return self.ledger.bytes()
+        return self.book.ledger.bytes()
 
     @property
     def last(self) -> dict[str, float]:
         """What was recorded last."""
-        values = map(float, self.history.values[-1])
-        return dict(zip(self.history.columns, values, strict=True))
+        return dict(zip(self.book.names, map(float, self.book.values[-1]), strict=True))
 
     def words(self) -> str:
         """The same in a few words."""
@@ -84,43 +79,12 @@ class Progress:
         """Whether anyone is watching."""
         return self.bar is not None or self.tell is not None
 
-    def update(self, done: int, spent: float, history: Any, ledger: Any) -> None:
+    def update(self, book: Any, spent: float) -> None:
         """Show how far the run is."""
         if not self.shown:
             return
-        news = News(done, self.rounds, spent, history, ledger)
+        news = News(book.done, self.rounds, spent, book)
         if self.tell is not None:
             self.tell(news)
         else:
-            self.bar.update(self.task, completed=done, note=news.words())
-
-
-class Interrupt:
-    """Turns the first Ctrl-C or SIGTERM into a flag that is read between segments.
-
-    A second one ends the program at once.
-    """
-
-    def __init__(self) -> None:
-        self.asked = ""  # by what
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> "Interrupt":
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._hear)
-        return self
-
-    def _hear(self, number: int, frame: Any) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for number, before in self._before.items():
-            signal.signal(number, before)
+            self.bar.update(self.task, completed=news.done, note=news.words())

@@ -1,10 +1,9 @@
-"""One round, in pieces that every engine shares: keys, a client's part, the server's, measuring.
+"""One round, in pieces that every engine shares: keys, a site's part of a trip, the server's.
 
-A key is the seed folded with the round, the exchange and the party, so that a client draws the same
+A key is the seed folded with the round, the trip and the party, so that a party draws the same
 numbers in every engine, whatever else runs.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -14,21 +13,19 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedmin.core import payload
-from fedmin.core.channel import Channel
-from fedmin.core.ledger import Ledger, Line
-from fedmin.core.method import Aggregate, Exchange, Method, Now
-from fedmin.core.metrics import Metric, numbered
+from fedmin.core.channel import Channel, Cohort
+from fedmin.core.method import Exchange, Gathered, Method, Now, Relay, Reported, Sum, Trip
+from fedmin.core.metrics import Metric
 from fedmin.core.participation import Participation
 from fedmin.core.problem import Problem
 from fedmin.core.result import Best
 from fedmin.core.rows import Columns, Rows, Shard
 from fedmin.core.stopping import Rule
-from fedmin.engines.sessions import seal, wire
 
 # parties that are not clients, as numbers no client has
-SERVER, COHORT, START = (2**31 - 1 - i for i in range(3))
+SERVER, COHORT, START, SHARED = (2**31 - 1 - i for i in range(4))
 NOBODY = 2**31 - 1  # "no client is at fault"
-AGGREGATE = 2**31 - 2  # "the sum is at fault, no single reply"
+THE_SUM = 2**31 - 2  # "the sum is at fault, no single reply"
 
 
 class Run(eqx.Module):
@@ -42,18 +39,40 @@ class Run(eqx.Module):
     stop: Rule | None
 
 
-class State(eqx.Module):
-    """All that the future of a run depends on, but for its round and seed."""
+def fluid(run: Run) -> Run:
+    """Numbers as arrays, so that a new step size does not compile anew."""
+    return jax.tree.map(lambda a: jnp.asarray(a) if isinstance(a, float) else a, run)
 
-    server: Any
-    clients: Any  # a leading client axis on every leaf
-    memory: tuple[Any, ...]  # the channel's, an entry an exchange, a leading client axis
+
+class SiteState(eqx.Module):
+    """What a site remembers from round to round: its owner is the site, and nobody else.
+
+    In the simulator there is one for all sites, with a leading client axis on every leaf.
+    """
+
+    client: Any  # the method's
+    memory: tuple[Any, ...]  # the channel's, an entry a trip
+
+
+class ServerState(eqx.Module):
+    """What the server remembers from round to round."""
+
+    method: Any
+    channel: tuple[Any, ...]  # the channel's server half, an entry a trip
+    info: dict[str, Array]  # what the method reports of its last step; counts add up
     best: Best | None = None  # of what was recorded, where there are constraints
 
 
-def key_of(key: Array, round: Array, exchange: int, party: Array | int) -> Array:
-    """The random key of one party in one exchange of one round."""
-    return jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(key, round), exchange), party)
+class State(eqx.Module):
+    """All that the future of a run depends on, but for its round and seed."""
+
+    server: ServerState
+    sites: SiteState
+
+
+def key_of(key: Array, round: Array, trip: int, party: Array | int) -> Array:
+    """The random key of one party in one trip of one round."""
+    return jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(key, round), trip), party)
 
 
 def start_key(key: Array, party: Array | int) -> Array:
@@ -61,7 +80,15 @@ def start_key(key: Array, party: Array | int) -> Array:
     return jax.random.fold_in(jax.random.fold_in(key, START), party)
 
 
-class Told(NamedTuple):
+def now_of(key: Array, secret: Array, round: Array, trip: int, party: Array | int) -> Now:
+    """A party's view of the time: `key` begins what all share, `secret` what is its own."""
+    return Now(round, key_of(key, round, trip, SHARED), key_of(secret, round, trip, party))
+
+
+# ---------------------------------------------------------------- what clients know
+
+
+class Notice(NamedTuple):
     """What clients were told in a round: every one of them, or one only."""
 
     parts: dict[str, Any]
@@ -69,24 +96,28 @@ class Told(NamedTuple):
     addressed: bool = False  # a leading client axis, of which each knows its own slice
 
 
-def known(exchange: Exchange, told: Sequence[Told], i: Any) -> dict[str, Any]:
-    """What client i knows in an exchange of what was told in this round."""
+def known(trip: Trip, notices: Sequence[Notice], i: Any) -> dict[str, Any]:
+    """What client i knows in a trip of what was told in this round."""
     parts: dict[str, Any] = {}
-    for each in told:
+    for each in notices:
         # what one client knows is not there for code that all of them run
-        if each.one is None or each.one == exchange.only:
+        if each.one is None or each.one == trip.only:
             parts |= jax.tree.map(lambda a: a[i], each.parts) if each.addressed else each.parts
     return parts
 
 
-def delivered(exchange: Exchange, combined: Any) -> dict[str, Any]:
+def delivered(relay: Relay, combined: Any) -> dict[str, Any]:
     """What clients are told by the replies of others, once these have been combined."""
-    return payload.dense_each(combined) if exchange.reduce == "gather" else combined
+    return payload.dense_each(combined) if relay.reduce == "gather" else combined
 
 
-def client_part(
+# ---------------------------------------------------------------- a site's part, the server's
+
+
+def site_part(
     run: Run,
-    exchange: Exchange,
+    channel: Channel,
+    trip: Trip,
     rows: Shard | Columns,
     state: Any,
     memory: Any,
@@ -95,210 +126,88 @@ def client_part(
     now: Now,
     check: Array | bool = True,
 ) -> tuple[Any, Any, Any, Array]:
-    """A client's whole part: what goes on the wire, its new state and memory, is it all finite.
+    """A site's whole part: what it sends, its new state and memory, is the reply finite.
 
     Without `check` nobody looks whether it is.
     """
-    up, state = exchange.client(run.problem, rows, state, down, now)
+    up, state = trip.client(run.problem, rows, state, down, now)
     if isinstance(check, bool):
         fine = payload.all_finite(up) if check else jnp.array(True)
     else:
         fine = jax.lax.cond(check, payload.all_finite, lambda _: jnp.array(True), up)
-    if exchange.private:  # a channel is the road to the server
+    if isinstance(trip, Relay):  # a channel is the road to the server
         return up, state, memory, fine
-    if exchange.reduce == "sum":
-        up = payload.scaled(up, share)
-    sent, memory = run.channel.encode(up, memory, jax.random.fold_in(now.key, COHORT))
-    return sent, state, memory, fine
+    assert isinstance(trip, Exchange)
+    own = Now(now.round, now.key, jax.random.fold_in(now.secret, COHORT))
+    wire, memory = channel.encode(up, memory, own)
+    return channel.weigh(wire, share) if trip.reduce == "sum" else wire, state, memory, fine
 
 
 def server_part(
     run: Run,
+    channel: Channel,
     exchange: Exchange,
     server_rows: Rows | None,
     server: Any,
+    memory: Any,
+    info: dict[str, Array],
     combined: Any,
-    shares: Array,
-    present: Array,
-    ids: Array,
-    population: int,
+    cohort: Cohort,
     now: Now,
-) -> tuple[Any, Array]:
-    """The server's part: its new state, and whether what it learnt was finite.
+) -> tuple[Any, Any, dict[str, Array], Array]:
+    """The server's part: its new state, the channel's, what is reported; was it all finite.
 
-    `combined` is the channel's sum, or every reply with `reduce="gather"`; `shares` are the
-    cohort's p_i, 0 where absent, and `ids` their numbers. If nobody came or the sum is not finite
-    the state stays.
+    `combined` is the channel's sum, or every reply with `reduce="gather"`. If nobody came or the
+    sum is not finite everything stays as it was.
     """
-    count = jnp.sum(present, dtype=jnp.int32)
-    weight = jnp.sum(shares)
+    learnt: Sum | Gathered
+    kept = memory
     if exchange.reduce == "sum":
-        learnt = Aggregate(run.channel.decode(combined), weight, count, population)
+        total, kept = channel.decode(combined, memory, cohort, now)
+        learnt = Sum(total, cohort.weight, cohort.count)
+        fine = payload.all_finite(total)
     else:
-        replies = payload.dense_each(combined)
-        learnt = Aggregate(None, weight, count, population, replies, shares, combined, ids)
-    fine = payload.all_finite((learnt.total, learnt.sent))
+        learnt = Gathered(payload.dense_each(combined), combined, cohort.shares, cohort.ids)
+        fine = payload.all_finite(combined)
 
-    def step(server):
-        assert exchange.server is not None
-        return exchange.server(run.problem, server_rows, server, learnt, now)
+    def step(server, info):
+        state, new = split_report(exchange.server(run.problem, server_rows, server, learnt, now))
+        return state, {**info, **{k: _merged(info[k], v) for k, v in new.items()}}, kept
 
-    return jax.lax.cond(fine & (count > 0), step, lambda server: server, server), fine
+    def stay(server, info):
+        return server, info, memory
+
+    happens = fine & (cohort.count > 0)
+    server, info, memory = jax.lax.cond(happens, step, stay, server, info)
+    return server, memory, info, fine
 
 
-def combine(run: Run, exchange: Exchange, wires: Any) -> Any:
+def split_report(found: Any) -> tuple[Any, dict[str, Array]]:
+    """What a server function returned, as its state and what it reports; counts are integers."""
+    if not isinstance(found, Reported):
+        return found, {}
+    info = {k: jnp.asarray(v) for k, v in found.info.items()}
+    return found.state, {k: v.astype(jnp.int32) if _counts(v) else v for k, v in info.items()}
+
+
+def _counts(value: Array) -> bool:
+    return jnp.issubdtype(value.dtype, jnp.bool_) or jnp.issubdtype(value.dtype, jnp.integer)
+
+
+def _merged(before: Array, after: Array) -> Array:
+    """Counts add up; of other numbers the last one stays."""
+    return before + after if _counts(after) else after
+
+
+def combine(channel: Channel, trip: Trip, wires: Any) -> Any:
     """The sum of replies along a leading client axis, by the channel or among clients."""
-    return payload.total(wires) if exchange.private else run.channel.combine(wires)
+    return payload.total(wires) if isinstance(trip, Relay) else channel.combine(wires)
 
 
-def combined_zeros(run: Run, exchange: Exchange, sent: Any, cohort: int) -> Any:
+def combined_zeros(channel: Channel, trip: Any, sent: Any, cohort: int) -> Any:
     """What `combine` (or the gathered replies) look like before anyone has replied."""
-    if exchange.reduce == "gather":
+    if trip.reduce == "gather":
         return jax.tree.map(lambda a: jnp.zeros((cohort, *a.shape), a.dtype), sent)
     one = jax.tree.map(lambda a: jax.ShapeDtypeStruct((1, *a.shape), a.dtype), sent)
-    like = jax.eval_shape(lambda wires: combine(run, exchange, wires), one)
+    like = jax.eval_shape(lambda wires: combine(channel, trip, wires), one)
     return jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), like)
-
-
-class Shapes(eqx.Module):
-    """The shapes of an exchange's messages."""
-
-    down: Any  # what one client receives from the server, None if nothing
-    up: Any  # what the method's client returns
-    sent: Any  # what goes on the wire
-    memory: Any  # one client's channel memory
-
-
-def shapes(
-    run: Run, rows: Shard | Columns, server: Any, client: Any, population: int
-) -> tuple[Shapes, ...]:
-    """The shapes of all messages of a round, found without computing anything."""
-    now = Now(jnp.zeros((), jnp.int32), jax.random.key(0))
-    found: list[Shapes] = []
-    told: list[Told] = []
-    for exchange in run.method.exchanges(run.problem):
-        _check_parties(run.method, exchange, population)
-        down = _down_shape(run, exchange, server, population, now)
-        if down is not None:
-            told.append(Told(down, exchange.only))
-        heard = known(exchange, told, 0)
-        up, after = jax.eval_shape(exchange.client, run.problem, rows, client, heard, now)
-        same_form(run.method, client, after)
-        if exchange.private:
-            found.append(Shapes(down, up, up, ()))
-            cohort = population if exchange.only is None else 1
-            zeros = jax.eval_shape(lambda: combined_zeros(run, exchange, up, cohort))
-            parts = jax.eval_shape(lambda: delivered(exchange, zeros))
-            told.append(Told(parts, exchange.receiver))
-            continue
-        memory = jax.eval_shape(run.channel.init, up)
-        sent, _ = jax.eval_shape(run.channel.encode, up, memory, now.key)
-        found.append(Shapes(down, up, sent, memory))
-    return tuple(found)
-
-
-def _down_shape(run: Run, exchange: Exchange, server: Any, population: int, now: Now) -> Any:
-    """The shape of what one client receives from the server, None if nothing."""
-    if exchange.broadcast is None:
-        return None
-    down = jax.eval_shape(exchange.broadcast, run.problem, server, now)
-    if not exchange.addressed:
-        return down
-    for leaf in jax.tree.leaves(down):
-        if leaf.shape[:1] != (population,):
-            raise ValueError(
-                f"{type(run.method).__name__} addresses its broadcast to each client: "
-                f"every part needs {population} slices, got shape {leaf.shape}"
-            )
-    return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), down)
-
-
-def _check_parties(method: Method, exchange: Exchange, population: int) -> None:
-    """Refuse an exchange with a client that does not exist."""
-    for one in (exchange.only, exchange.receiver):
-        if one is not None and not 0 <= one < population:
-            raise ValueError(
-                f"{type(method).__name__} speaks to client {one}; there are 0..{population - 1}"
-            )
-
-
-def same_form(method: Method, before: Any, after: Any) -> None:
-    """Refuse a client function whose state changes shape: it could not be kept."""
-    old, new = (
-        (jax.tree.structure(s), [(a.shape, a.dtype) for a in jax.tree.leaves(s)])
-        for s in (jax.eval_shape(lambda: before), after)
-    )
-    if old != new:
-        raise ValueError(
-            f"{type(method).__name__}: client state must keep its shape; it began as {old} "
-            f"and came back as {new}"
-        )
-
-
-def ledger_of(run: Run, messages: tuple[Shapes, ...], population: int) -> Ledger:
-    """An empty ledger that knows what each message weighs."""
-    lines = []
-    exchanges = run.method.exchanges(run.problem)
-    for e, (exchange, message) in enumerate(zip(exchanges, messages, strict=True)):
-        each = "client" if exchange.only is None else "one"
-        if message.down is not None:
-            lines.append(Line(e, "down", wire.sizes(message.down), each))
-        if exchange.private:  # up to the server, and down from it
-            ends = exchange.only is None and exchange.to == "clients"
-            parts, each = wire.sealed_sizes(message.sent), "pair" if ends else "other"
-            lines += [Line(e, way, parts, each, sealed=True) for way in ("up", "down")]
-        else:
-            lines.append(Line(e, "up", wire.sizes(message.sent), each))
-    if not any(line.sealed for line in lines) or population == 1:
-        return Ledger(lines)
-    up, down = (wire.sizes(keys) for keys in seal.key_messages(population))
-    ways = (("up", up), ("down", down))
-    return Ledger(lines, [], [(Line(wire.SETUP, *way), population) for way in ways])
-
-
-def columns(run: Run, train: Rows, test: Rows | None) -> tuple[str, ...]:
-    """The names of what is recorded."""
-    rows: dict[str, Any] = {"train": train, "test": test}
-    names = [name for m in run.record for name in m.names(run.problem, rows[m.on])]
-    server = jax.eval_shape(run.method.init_server, run.problem, jax.random.key(0))
-    for name, like in sorted(jax.eval_shape(run.method.report, server).items()):
-        names += numbered(name, math.prod(like.shape))
-    twice = {n for n in names if names.count(n) > 1}
-    if twice:
-        raise ValueError(f"record has the column {sorted(twice)[0]!r} more than once")
-    return tuple(names)
-
-
-def best_of(run: Run, columns: tuple[str, ...], old: Best | None, server, values, round) -> Any:
-    """The better of the best so far and what was just measured; None without constraints."""
-    if not run.problem.num_constraints or not {"objective", "violation"} <= set(columns):
-        return None
-    objective, violation = (values[columns.index(c)] for c in ("objective", "violation"))
-    new = Best(run.method.solution(server), objective, violation, jnp.asarray(round, jnp.int32))
-    if old is None:
-        return new
-    fits, did = (best.violation <= run.problem.tolerance for best in (new, old))
-    better = jnp.where(did, fits & (objective < old.objective), violation < old.violation)
-    return jax.tree.map(lambda a, b: jnp.where(better, a, b), new, old)
-
-
-def measure(
-    run: Run, server: Any, train: Rows, test: Rows | None, device: Array, devices: int, add_devices
-) -> Array:
-    """f[columns]: everything recorded at the solution, each device its part of the rows."""
-    x = run.method.solution(server)
-    sums: dict[int, Any] = {}
-    for on, rows in (("train", train), ("test", test)):
-        wanted = [i for i, metric in enumerate(run.record) if metric.on == on]
-        if wanted and rows is not None:
-            share = -(-rows.count // devices)
-            size = jnp.clip(rows.count - device * share, 0, share)
-            found = Shard(rows, device * share, size, share).sum(
-                lambda part: [run.record[i].measure(run.problem, x, part) for i in wanted],
-                run.problem.window,
-            )
-            sums.update(zip(wanted, add_devices(found), strict=True))
-    reported = run.method.report(server)
-    each = [m.finish(run.problem, x, sums[i], reported) for i, m in enumerate(run.record)]
-    values = [*(v for some in each for v in some), *(reported[name] for name in sorted(reported))]
-    return jnp.concatenate([jnp.ravel(value).astype(x.dtype) for value in values])

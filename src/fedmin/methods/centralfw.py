@@ -47,10 +47,10 @@ class CentralFW(Method):
         if self.pairwise:
             check_swaps("CentralFW", problem, self.smoothness)
 
-    def init_server(self, problem, key: Array) -> Array:
+    def init_server(self, problem, roster, key: Array) -> Array:
         return starting_point(problem, key)  # x
 
-    def exchanges(self, problem):
+    def exchanges(self, problem, roster):
         return (Exchange(self.broadcast, self.client, self.server),)
 
     def broadcast(self, problem, x, now):
@@ -59,8 +59,8 @@ class CentralFW(Method):
     def client(self, problem, rows, state, down, now):
         return {"gradient": problem.grad(down["model"], rows)}, state
 
-    def server(self, problem, server_rows, x, aggregate, now):
-        g = aggregate.mean["gradient"]
+    def server(self, problem, server_rows, x, learnt, now):
+        g = learnt.mean["gradient"]
         if self.pairwise:
             return x + swap(problem.domain, x, g, self.smoothness).dense()
         steps: Any = self.steps

@@ -35,5 +35,5 @@ class DistributedIHT(Thresholding):
         if isinstance(self.batches, Full):
             return {"update": -step * problem.grad(x, rows)}, state
         batches = self.batches.at(now.round)
-        batch = batches.read(rows, batches.draw(rows, now.key, jnp.int32(0)))
+        batch = batches.read(rows, batches.draw(rows, now.secret, jnp.int32(0)))
         return {"update": problem.step(x, batch, step) - x}, state

@@ -48,11 +48,11 @@ class DONE(Method):
         checks.at_least("local_steps", self.local_steps, 1)
         checks.is_a("batches", self.batches, Batches, "Blocks(100) or Full()")
 
-    def init_server(self, problem, key: Array) -> Server:
+    def init_server(self, problem, roster, key: Array) -> Server:
         x = starting_point(problem, key)
         return Server(x, jnp.zeros_like(x))
 
-    def exchanges(self, problem):
+    def exchanges(self, problem, roster):
         return (
             Exchange(self.tell_model, self.measure, self.collect),
             Exchange(self.tell_gradient, self.direction, self.move),
@@ -64,8 +64,8 @@ class DONE(Method):
     def measure(self, problem, rows, state, down, now):
         return {"gradient": problem.grad(down["model"], rows)}, state
 
-    def collect(self, problem, server_rows, server, aggregate, now):
-        return Server(server.x, aggregate.mean["gradient"])
+    def collect(self, problem, server_rows, server, learnt, now):
+        return Server(server.x, learnt.mean["gradient"])
 
     def tell_gradient(self, problem, server, now):
         return {"gradient": server.g}
@@ -73,16 +73,16 @@ class DONE(Method):
     def direction(self, problem, rows, state, down, now):
         x, g = down["model"], down["gradient"]
         if not isinstance(self.batches, Full):
-            rows = self.batches.read(rows, self.batches.draw(rows, now.key, jnp.int32(0)))
+            rows = self.batches.read(rows, self.batches.draw(rows, now.secret, jnp.int32(0)))
 
         def advance(_, v):
             return v - self.alpha * (problem.hvp(x, v, rows) + g)
 
         return {"direction": lax.fori_loop(0, self.local_steps, advance, jnp.zeros_like(x))}, state
 
-    def move(self, problem, server_rows, server, aggregate, now):
+    def move(self, problem, server_rows, server, learnt, now):
         eta = schedule.at(self.step, now.round)
-        return Server(server.x + eta * aggregate.mean["direction"], server.g)
+        return Server(server.x + eta * learnt.mean["direction"], server.g)
 
     def solution(self, server):
         return server.x

@@ -71,11 +71,11 @@ class FedAC(Method):
         alpha = 1.5 / (gamma * self.mu) - 0.5
         return gamma, alpha, (2 * alpha**2 - 1) / (alpha - 1)
 
-    def init_server(self, problem, key: Array) -> Server:
+    def init_server(self, problem, roster, key: Array) -> Server:
         x = starting_point(problem, key)
         return Server(x, jnp.array(x))
 
-    def exchanges(self, problem):
+    def exchanges(self, problem, roster):
         return (Exchange(self.broadcast, self.client, self.server),)
 
     def broadcast(self, problem, server, now):
@@ -96,8 +96,8 @@ class FedAC(Method):
         end = walk(self, rows, start, now, advance)
         return {"model": end.w_ag - start.w_ag, "momentum": end.w - start.w}, state
 
-    def server(self, problem, server_rows, server, aggregate, now):
-        change = aggregate.mean
+    def server(self, problem, server_rows, server, learnt, now):
+        change = learnt.mean
         return Server(server.w + change["momentum"], server.w_ag + change["model"])
 
     def solution(self, server):

@@ -34,10 +34,10 @@ class FedAvg(Method):
         check_local(self)
         checks.positive("server_step", self.server_step)
 
-    def init_server(self, problem, key: Array) -> Array:
+    def init_server(self, problem, roster, key: Array) -> Array:
         return starting_point(problem, key)  # x
 
-    def exchanges(self, problem):
+    def exchanges(self, problem, roster):
         return (Exchange(self.broadcast, self.client, self.server),)
 
     def broadcast(self, problem, x, now):
@@ -48,8 +48,8 @@ class FedAvg(Method):
         y, _ = descend(self, problem, rows, x, now)
         return {"update": y - x}, state
 
-    def server(self, problem, server_rows, x, aggregate, now):
-        return x + self.server_step * aggregate.mean["update"]
+    def server(self, problem, server_rows, x, learnt, now):
+        return x + self.server_step * learnt.mean["update"]
 
     def solution(self, x):
         return x

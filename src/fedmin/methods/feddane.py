@@ -49,14 +49,14 @@ class FedDANE(Method):
         check_local(self)
         checks.between("mu", self.mu, 0.0)
 
-    def init_server(self, problem, key: Array) -> Server:
+    def init_server(self, problem, roster, key: Array) -> Server:
         x = starting_point(problem, key)
         return Server(x, jnp.zeros_like(x))
 
-    def init_client(self, problem, rows, key: Array) -> Array:
+    def init_client(self, problem, roster, rows, key: Array) -> Array:
         return jnp.zeros_like(starting_point(problem, key))  # g_i
 
-    def exchanges(self, problem):
+    def exchanges(self, problem, roster):
         return (
             Exchange(self.tell_model, self.measure, self.collect),
             Exchange(self.tell_gradient, self.solve, self.move),
@@ -69,8 +69,8 @@ class FedDANE(Method):
         g_i = problem.grad(down["model"], rows)
         return {"gradient": g_i}, g_i
 
-    def collect(self, problem, server_rows, server, aggregate, now):
-        return Server(server.x, aggregate.mean["gradient"])
+    def collect(self, problem, server_rows, server, learnt, now):
+        return Server(server.x, learnt.mean["gradient"])
 
     def tell_gradient(self, problem, server, now):
         return {"gradient": server.g}
@@ -81,8 +81,8 @@ class FedDANE(Method):
         y, _ = descend(self, problem, rows, x, now, also)
         return {"update": y - x}, g_i
 
-    def move(self, problem, server_rows, server, aggregate, now):
-        return Server(server.x + aggregate.mean["update"], server.g)
+    def move(self, problem, server_rows, server, learnt, now):
+        return Server(server.x + learnt.mean["update"], server.g)
 
     def solution(self, server):
         return server.x

@@ -62,15 +62,15 @@ class FedDR(Method):
     def check(self, problem):
         check_projection("FedDR", problem)
 
-    def init_server(self, problem, key: Array) -> Server:
+    def init_server(self, problem, roster, key: Array) -> Server:
         x = common_start(problem)
         return Server(x, jnp.array(x), jnp.zeros((), x.dtype))
 
-    def init_client(self, problem, rows, key: Array) -> Client:
+    def init_client(self, problem, roster, rows, key: Array) -> Client:
         x = common_start(problem)
         return Client(x, jnp.array(x), jnp.array(x))
 
-    def exchanges(self, problem):
+    def exchanges(self, problem, roster):
         return (Exchange(self.broadcast, self.client, self.server),)
 
     def broadcast(self, problem, server, now):
@@ -90,7 +90,7 @@ class FedDR(Method):
         def slope(k, x):
             batch = rows
             if not isinstance(self.batches, Full):
-                batch = self.batches.read(rows, self.batches.draw(rows, now.key, k))
+                batch = self.batches.read(rows, self.batches.draw(rows, now.secret, k))
             return problem.grad(x, batch) + (x - y) / self.eta
 
         def far(carry):
@@ -106,10 +106,10 @@ class FedDR(Method):
         _, x, length = lax.while_loop(far, advance, first)
         return x, length
 
-    def server(self, problem, server_rows, server, aggregate, now):
-        total = aggregate.total
+    def server(self, problem, server_rows, server, learnt, now):
+        total = learnt.total
         z = server.z + total["change"]
-        return Server(problem.domain.project(z), z, total["residual"] / aggregate.weight)
+        return Server(problem.domain.project(z), z, total["residual"] / learnt.weight)
 
     def solution(self, server):
         return server.x

@@ -51,11 +51,11 @@ class FedDualAvg(Method):
     def check(self, problem):
         check_projection("FedDualAvg", problem)
 
-    def init_server(self, problem, key: Array) -> Server:
+    def init_server(self, problem, roster, key: Array) -> Server:
         x = starting_point(problem, key)
         return Server(x, jnp.array(x))
 
-    def exchanges(self, problem):
+    def exchanges(self, problem, roster):
         return (Exchange(self.broadcast, self.client, self.server),)
 
     def broadcast(self, problem, server, now):
@@ -69,8 +69,8 @@ class FedDualAvg(Method):
 
         return {"update": walk(self, rows, z, now, advance) - z}, state
 
-    def server(self, problem, server_rows, server, aggregate, now):
-        z = server.z + self.server_step * aggregate.mean["update"]
+    def server(self, problem, server_rows, server, learnt, now):
+        z = server.z + self.server_step * learnt.mean["update"]
         return Server(problem.domain.project(z), z)
 
     def solution(self, server):

@@ -142,10 +142,10 @@ class FedFW(Method):
             return "shared" if 0 < self.clients * atoms < model else "atoms"
         return "moves" if self.sums_only or atoms >= model or not self.clients else "copies"
 
-    def exchanges(self, problem):
+    def exchanges(self, problem, roster):
         reduce = "gather" if self.road(problem) in ("shared", "copies") else "sum"
         return (
-            Exchange(self.broadcast, self.client, self.server, reduce, exact=True),  # type: ignore
+            Exchange(self.broadcast, self.client, self.server, reduce, unchanged=True),  # type: ignore
         )
 
     def _model_like(self, problem) -> Any:
@@ -161,7 +161,7 @@ class FedFW(Method):
 
     # ------------------------------------------------------------ the clients' half
 
-    def init_server(self, problem, key: Array) -> Server:
+    def init_server(self, problem, roster, key: Array) -> Server:
         x = common_start(problem)
         road = self.road(problem)
         copies: Any = ()
@@ -174,7 +174,7 @@ class FedFW(Method):
             atoms = [zeros] * self.local_steps
         return Server(x, jnp.zeros((), x.dtype), copies, atoms)
 
-    def init_client(self, problem, rows, key: Array) -> Client:
+    def init_client(self, problem, roster, rows, key: Array) -> Client:
         x = common_start(problem)
         near = _zeros(self._atom_like(problem)) if self._searches(problem) else ()
         slow = () if self.split is None else jnp.asarray(self.split.whose(rows), bool)
@@ -207,7 +207,7 @@ class FedFW(Method):
             x, near = carry.x, carry.near
             slope, memory = self.slope(problem, rows, x, carry.memory, mean, k, now)
             c = self.penalty * growth
-            g = self.asked(slope + c * (x - mean), jax.random.fold_in(now.key, k))
+            g = self.asked(slope + c * (x - mean), jax.random.fold_in(now.secret, k))
             if self.pairwise:
                 move = swap(problem.domain, x, g, self.smoothness + c)
                 return Client(x + move.dense(), memory, (), (), own.slow), (move, eta)
@@ -273,31 +273,31 @@ class FedFW(Method):
 
     # ------------------------------------------------------------ the server's half
 
-    def server(self, problem, server_rows, server, aggregate, now):
+    def server(self, problem, server_rows, server, learnt, now):
         road = self.road(problem)
         if road in ("atoms", "moves"):
-            total, apart = aggregate.total, aggregate.total["drift"]
-            new = server._replace(drift=jnp.sqrt(apart / aggregate.weight))
+            total, apart = learnt.total, learnt.total["drift"]
+            new = server._replace(drift=jnp.sqrt(apart / learnt.weight))
             if road == "moves":
                 return new._replace(x=server.x + total["move"])
             _, keep = weights(self._schedule(now.round)[0])
             x = keep * server.x + self._point(problem, total["atom"], 1 - keep)
             return new._replace(x=x)
-        shares, sent = aggregate.shares, aggregate.sent
-        new = server._replace(drift=jnp.sqrt(shares @ sent["drift"] / aggregate.weight))
+        shares, sent = learnt.shares, learnt.sent
+        new = server._replace(drift=jnp.sqrt(shares @ sent["drift"] / learnt.weight))
         weighted = jax.vmap(payload.scaled)(sent["atom"], shares)
         _, keep = weights(self._schedule(now.round)[0])
         if road == "shared":
             x = keep * server.x + self._point(problem, payload.total(weighted), 1 - keep)
             return new._replace(x=x, atoms=weighted)
         keep = sent["keep"] if "keep" in sent else jnp.full_like(shares, keep)
-        old = server.copies[aggregate.ids]
+        old = server.copies[learnt.ids]
         # x_i lose what the step takes, all p_i of it, and get their atoms
         taken = shares * (1 - keep)
         got = self._point(problem, payload.total(weighted), jnp.sum(taken))
         each = jax.vmap(partial(self._point, problem))(payload.dense_each(sent["atom"]), 1 - keep)
         x, copies = server.x - taken @ old + got, keep[:, None] * old + each
-        there = jnp.where(shares > 0, aggregate.ids, self.clients)
+        there = jnp.where(shares > 0, learnt.ids, self.clients)
         return new._replace(x=x, copies=server.copies.at[there].set(copies, mode="drop"))
 
     def solution(self, server):

@@ -38,6 +38,6 @@ class FedFWSto(FedFW):
     def slope(self, problem, rows, x, d, mean, k, now):
         steps: Any = self.steps
         rho = steps.rho((self.local_steps * now.round + k + 1).astype(float))
-        batch = self.batches.read(rows, self.batches.draw(rows, now.key, k))
+        batch = self.batches.read(rows, self.batches.draw(rows, now.secret, k))
         d = (1 - rho) * d + rho * problem.grad(x, batch)
         return d, d

@@ -55,11 +55,11 @@ class Thresholding(Method):
     def check(self, problem):
         check_projection(self, problem)
 
-    def init_server(self, problem, key: Array) -> Server:
+    def init_server(self, problem, roster, key: Array) -> Server:
         x = problem.domain.projected(starting_point(problem, key))
         return Server(x, jnp.zeros((), jnp.int32))
 
-    def exchanges(self, problem):
+    def exchanges(self, problem, roster):
         return (Exchange(self.broadcast, self.client, self.server),)
 
     def broadcast(self, problem, server, now):
@@ -68,8 +68,8 @@ class Thresholding(Method):
     def client(self, problem, rows, state, down, now):
         raise TypeError(f"{type(self).__name__} does not say what a client does")
 
-    def server(self, problem, server_rows, server, aggregate, now):
-        old, mean = spread(server.x), aggregate.mean
+    def server(self, problem, server_rows, server, learnt, now):
+        old, mean = spread(server.x), learnt.mean
         x = problem.domain.projected(mean["model"] if "model" in mean else old + mean["update"])
         return Server(x, stable_for(server.stable, old, spread(x)))
 

@@ -43,10 +43,10 @@ class FedMid(Method):
     def check(self, problem):
         check_projection(type(self).__name__, problem)
 
-    def init_server(self, problem, key: Array) -> Array:
+    def init_server(self, problem, roster, key: Array) -> Array:
         return starting_point(problem, key)  # x
 
-    def exchanges(self, problem):
+    def exchanges(self, problem, roster):
         return (Exchange(self.broadcast, self.client, self.server),)
 
     def broadcast(self, problem, x, now):
@@ -58,8 +58,8 @@ class FedMid(Method):
         y, _ = descend(self, problem, rows, x, now, after=after)
         return {"update": y - x}, state
 
-    def server(self, problem, server_rows, x, aggregate, now):
-        return problem.domain.project(x + self.server_step * aggregate.mean["update"])
+    def server(self, problem, server_rows, x, learnt, now):
+        return problem.domain.project(x + self.server_step * learnt.mean["update"])
 
     def solution(self, x):
         return x

@@ -56,14 +56,14 @@ class FedNL(Method):
     def check(self, problem):
         check_size(self, problem.size())
 
-    def init_server(self, problem, key: Array) -> Server:
+    def init_server(self, problem, roster, key: Array) -> Server:
         x = starting_point(problem, key)
         return Server(x, jnp.zeros((x.size, x.size), x.dtype))
 
-    def init_client(self, problem, rows, key: Array) -> Array:
-        return self.init_server(problem, key).H  # H_i
+    def init_client(self, problem, roster, rows, key: Array) -> Array:
+        return self.init_server(problem, roster, key).H  # H_i
 
-    def exchanges(self, problem):
+    def exchanges(self, problem, roster):
         return (Exchange(self.broadcast, self.client, self.server),)
 
     def broadcast(self, problem, server, now):
@@ -77,16 +77,16 @@ class FedNL(Method):
         up = {"gradient": problem.grad(x, rows), "hessian": S, "error": jnp.linalg.norm(change)}
         return up, H_i
 
-    def server(self, problem, server_rows, server, aggregate, now):
+    def server(self, problem, server_rows, server, learnt, now):
         x, H = server
-        mean = aggregate.mean
+        mean = learnt.mean
         if self.mu is None:
             move = solve(H, mean["error"], mean["gradient"])
         else:
             values, V = jnp.linalg.eigh(H)
             move = V @ ((V.T @ mean["gradient"]) / jnp.maximum(values, self.mu))
         x = jnp.where(now.round < self.warmup, x, x - move)
-        return Server(x, H + self.alpha * self.compress.matrix(aggregate.total["hessian"]))
+        return Server(x, H + self.alpha * self.compress.matrix(learnt.total["hessian"]))
 
     def solution(self, server):
         return server.x

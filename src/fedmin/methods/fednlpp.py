@@ -54,15 +54,15 @@ class FedNLPP(Method):
     def check(self, problem):
         check_size(self, problem.size())
 
-    def init_server(self, problem, key: Array) -> Server:
-        return Server(starting_point(problem, key), self.init_client(problem, None, key))
+    def init_server(self, problem, roster, key: Array) -> Server:
+        return Server(starting_point(problem, key), self.init_client(problem, roster, None, key))
 
-    def init_client(self, problem, rows, key: Array) -> Learned:
+    def init_client(self, problem, roster, rows, key: Array) -> Learned:
         x = starting_point(problem, key)
         zeros = jnp.zeros_like(x)
         return Learned(jnp.zeros((x.size, x.size), x.dtype), jnp.zeros((), x.dtype), zeros)
 
-    def exchanges(self, problem):
+    def exchanges(self, problem, roster):
         return (Exchange(self.broadcast, self.client, self.server),)
 
     def broadcast(self, problem, server, now):
@@ -77,8 +77,8 @@ class FedNLPP(Method):
         g = H @ x + ell * x - problem.grad(x, rows)
         return {"hessian": S, "error": ell - old.ell, "target": g - old.g}, Learned(H, ell, g)
 
-    def server(self, problem, server_rows, server, aggregate, now):
-        old, change = server.sums, aggregate.total
+    def server(self, problem, server_rows, server, learnt, now):
+        old, change = server.sums, learnt.total
         H = old.H + self.alpha * self.compress.matrix(change["hessian"])
         sums = Learned(H, old.ell + change["error"], old.g + change["target"])
         return Server(solve(*sums), sums)

@@ -97,11 +97,11 @@ class FedOpt(Method):
         if not isinstance(self.second, Adagrad):
             checks.between("beta2", self.second.beta2, 0.0, 1.0)
 
-    def init_server(self, problem, key: Array) -> Server:
+    def init_server(self, problem, roster, key: Array) -> Server:
         x = starting_point(problem, key)
         return Server(x, jnp.zeros_like(x), jnp.full_like(x, self.tau) ** 2)
 
-    def exchanges(self, problem):
+    def exchanges(self, problem, roster):
         return (Exchange(self.broadcast, self.client, self.server),)
 
     def broadcast(self, problem, server, now):
@@ -112,8 +112,8 @@ class FedOpt(Method):
         y, _ = descend(self, problem, rows, x, now)
         return {"update": y - x}, state
 
-    def server(self, problem, server_rows, server, aggregate, now):
-        D = aggregate.mean["update"]
+    def server(self, problem, server_rows, server, learnt, now):
+        D = learnt.mean["update"]
         m = self.beta1 * server.m + (1 - self.beta1) * D
         v = self.second(server.v, D**2)
         return Server(server.x + self.server_step * m / (jnp.sqrt(v) + self.tau), m, v)

@@ -34,10 +34,10 @@ class FedProx(Method):
         check_local(self)
         checks.between("mu", self.mu, 0.0)
 
-    def init_server(self, problem, key: Array) -> Array:
+    def init_server(self, problem, roster, key: Array) -> Array:
         return starting_point(problem, key)  # x
 
-    def exchanges(self, problem):
+    def exchanges(self, problem, roster):
         return (Exchange(self.broadcast, self.client, self.server),)
 
     def broadcast(self, problem, x, now):
@@ -48,8 +48,8 @@ class FedProx(Method):
         y, _ = descend(self, problem, rows, x, now, lambda y: self.mu * (y - x))
         return {"update": y - x}, state
 
-    def server(self, problem, server_rows, x, aggregate, now):
-        return x + aggregate.mean["update"]
+    def server(self, problem, server_rows, x, learnt, now):
+        return x + learnt.mean["update"]
 
     def solution(self, x):
         return x

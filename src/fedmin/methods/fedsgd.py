@@ -31,10 +31,10 @@ class FedSGD(Method):
         checks.positive("step", self.step)
         checks.is_a("batches", self.batches, Batches, "Blocks(100) or Full()")
 
-    def init_server(self, problem, key: Array) -> Array:
+    def init_server(self, problem, roster, key: Array) -> Array:
         return starting_point(problem, key)  # x
 
-    def exchanges(self, problem):
+    def exchanges(self, problem, roster):
         return (Exchange(self.broadcast, self.client, self.server),)
 
     def broadcast(self, problem, x, now):
@@ -44,11 +44,11 @@ class FedSGD(Method):
         x = down["model"]
         if isinstance(self.batches, Full):
             return {"gradient": problem.grad(x, rows)}, state
-        batch = self.batches.read(rows, self.batches.draw(rows, now.key, jnp.int32(0)))
+        batch = self.batches.read(rows, self.batches.draw(rows, now.secret, jnp.int32(0)))
         return {"gradient": problem.grad(x, batch)}, state
 
-    def server(self, problem, server_rows, x, aggregate, now):
-        return x - schedule.at(self.step, now.round) * aggregate.mean["gradient"]
+    def server(self, problem, server_rows, x, learnt, now):
+        return x - schedule.at(self.step, now.round) * learnt.mean["gradient"]
 
     def solution(self, x):
         return x

@@ -42,7 +42,7 @@ from fedmin.core import checks, schedule
 from fedmin.core.method import Exchange, Method, starting_point
 from fedmin.core.schedule import Stages
 from fedmin.server.quasi_newton import bfgs
-from fedmin.server.quasi_newton.forms import LBFGS, SMALL, Curvature, DenseInverse, Start
+from fedmin.server.quasi_newton.forms import LBFGS, SMALL, QuasiNewton, DenseInverse, Start
 
 Pairs = Literal["rounds", "same clients", "both points"]
 
@@ -109,7 +109,7 @@ class FedSSO(Method):
     epochs: int | None = eqx.field(default=None, static=True)  # tau as passes over the rows
     batches: Batches = Blocks(32)
     server_step: float | eqx.Module = 1.0  # eta
-    curvature: Curvature | None = None  # left out: DenseInverse() for small d, else LBFGS()
+    curvature: QuasiNewton | None = None  # left out: DenseInverse() for small d, else LBFGS()
     reset: int = eqx.field(default=200, static=True)  # R
     least: float = 1e-4  # lambda
     most: float = 9999.0  # Lambda
@@ -133,7 +133,7 @@ class FedSSO(Method):
         checks.known("rule for bad pairs", self.bad_pairs, bfgs.RULES)
         checks.known("kind of pairs", self.pairs, get_args(Pairs))
         if self.curvature is not None:
-            checks.is_a("curvature", self.curvature, Curvature, "DenseInverse() or LBFGS(10)")
+            checks.is_a("curvature", self.curvature, QuasiNewton, "DenseInverse() or LBFGS(10)")
 
     def check(self, problem) -> None:
         self._form(problem.size()).check(problem.size())
@@ -143,7 +143,7 @@ class FedSSO(Method):
                 "use DenseInverse() or DenseSolve(), or another rule"
             )
 
-    def _form(self, size: int) -> Curvature:
+    def _form(self, size: int) -> QuasiNewton:
         if self.curvature is not None:
             return self.curvature
         return DenseInverse() if size <= SMALL else LBFGS()
@@ -155,7 +155,7 @@ class FedSSO(Method):
         tau = self.epochs or schedule.at(self.local_steps, round)
         return jnp.asarray(schedule.at(self.step, round), x.dtype) * jnp.asarray(tau, x.dtype)
 
-    def init_server(self, problem, key: Array) -> Server:
+    def init_server(self, problem, roster, key: Array) -> Server:
         x = starting_point(problem, key)
         none, zero = jnp.zeros((), jnp.int32), jnp.zeros((), x.dtype)
         return Server(
@@ -170,12 +170,12 @@ class FedSSO(Method):
             memory=Memory(jnp.zeros_like(x), zero) if self.remember else (),
         )
 
-    def init_client(self, problem, rows, key: Array) -> Any:
+    def init_client(self, problem, roster, rows, key: Array) -> Any:
         if not self._keeps:
             return ()
         return Last(jnp.zeros_like(starting_point(problem, key)), jnp.int32(-2))
 
-    def exchanges(self, problem):
+    def exchanges(self, problem, roster):
         return (Exchange(self.broadcast, self.client, self.server),)
 
     @property
@@ -207,14 +207,14 @@ class FedSSO(Method):
         z, steps = descend(self, problem, rows, x, now)
         return (z - x) / steps.astype(x.dtype)
 
-    def server(self, problem, server_rows, server, aggregate, now):
-        x, age, total, memory = server.x, server.age, aggregate.total, server.memory
+    def server(self, problem, server_rows, server, learnt, now):
+        x, age, total, memory = server.x, server.age, learnt.total, server.memory
         if self.remember:
             memory = Memory(memory.sum + total["change"], memory.seen + total["new"])
             g = memory.sum / jnp.where(memory.seen > 0, memory.seen, 1)
         else:
-            g = -aggregate.mean["update"] / schedule.at(self.step, now.round)
-        s, y, due = self._pair(server, g, aggregate)
+            g = -learnt.mean["update"] / schedule.at(self.step, now.round)
+        s, y, due = self._pair(server, g, learnt)
         Bs = -server.along * server.points.g
         pair = bfgs.mend(self.bad_pairs, s, y, Bs, self.least, self.most)
         pair = pair._replace(used=pair.used & due)
@@ -234,13 +234,13 @@ class FedSSO(Method):
             memory=memory,
         )
 
-    def _pair(self, server: Server, g: Array, aggregate) -> tuple[Array, Array, Array]:
+    def _pair(self, server: Server, g: Array, learnt) -> tuple[Array, Array, Array]:
         """s, y, and whether they are a pair at all."""
-        old, total = server.points, aggregate.total
+        old, total = server.points, learnt.total
         s = server.x - old.x
         if self.pairs == "rounds":
             return s, g - old.g, old.known
-        weight = total["both"] if self.pairs == "same clients" else aggregate.weight
+        weight = total["both"] if self.pairs == "same clients" else learnt.weight
         there = weight > 0
         return s, total["y"] / jnp.where(there, weight, 1), old.known & there
 

@@ -46,14 +46,14 @@ class Scaffold(Method):
         check_local(self)
         checks.positive("server_step", self.server_step)
 
-    def init_server(self, problem, key: Array) -> Server:
+    def init_server(self, problem, roster, key: Array) -> Server:
         x = starting_point(problem, key)
         return Server(x, jnp.zeros_like(x))
 
-    def init_client(self, problem, rows, key: Array) -> Array:
+    def init_client(self, problem, roster, rows, key: Array) -> Array:
         return jnp.zeros_like(starting_point(problem, key))  # c_i
 
-    def exchanges(self, problem):
+    def exchanges(self, problem, roster):
         return (Exchange(self.broadcast, self.client, self.server),)
 
     def broadcast(self, problem, server, now):
@@ -67,9 +67,9 @@ class Scaffold(Method):
         c_new = (x - y) / (steps.astype(x.dtype) * eta) - drift
         return {"update": y - x, "control": c_new - c_i}, c_new
 
-    def server(self, problem, server_rows, server, aggregate, now):
-        x = server.x + self.server_step * aggregate.mean["update"]
-        return Server(x, server.c + aggregate.total["control"])
+    def server(self, problem, server_rows, server, learnt, now):
+        x = server.x + self.server_step * learnt.mean["update"]
+        return Server(x, server.c + learnt.total["control"])
 
     def solution(self, server):
         return server.x

@@ -27,7 +27,7 @@ class ScaffoldHT(Scaffold):
     def check(self, problem):
         check_projection(self, problem)
 
-    def init_server(self, problem, key):
+    def init_server(self, problem, roster, key):
         x, c = Scaffold.init_server(self, problem, key)
         return Server(problem.domain.projected(x), c)
 
@@ -35,9 +35,9 @@ class ScaffoldHT(Scaffold):
         down = {**down, "model": spread(down["model"])}
         return Scaffold.client(self, problem, rows, c_i, down, now)
 
-    def server(self, problem, server_rows, server, aggregate, now):
+    def server(self, problem, server_rows, server, learnt, now):
         moved = Scaffold.server(
-            self, problem, server_rows, Server(spread(server.x), server.c), aggregate, now
+            self, problem, server_rows, Server(spread(server.x), server.c), learnt, now
         )
         return Server(problem.domain.projected(moved.x), moved.c)
 

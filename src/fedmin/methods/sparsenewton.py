@@ -72,7 +72,7 @@ class SparseNewton(Method):
                 f"{problem.domain}. Give it one: fedmin.over(problem, fedmin.L0Ball(200))"
             )
 
-    def init_server(self, problem, key: Array) -> Server:
+    def init_server(self, problem, roster, key: Array) -> Server:
         z = problem.domain.projected(starting_point(problem, key))
         x = spread(z)
         pairs = lbfgs.empty(self.memory, x)
@@ -80,7 +80,7 @@ class SparseNewton(Method):
             x, jnp.zeros_like(x), z, pairs, jnp.ones((), x.dtype), jnp.zeros((), jnp.int32)
         )
 
-    def exchanges(self, problem):
+    def exchanges(self, problem, roster):
         return (Exchange(self.broadcast, self.client, self.server),)
 
     def broadcast(self, problem, server, now):
@@ -89,8 +89,8 @@ class SparseNewton(Method):
     def client(self, problem, rows, state, down, now):
         return {"gradient": problem.grad(spread(down["model"]), rows)}, state
 
-    def server(self, problem, server_rows, server, aggregate, now):
-        z, g = spread(server.z), aggregate.mean["gradient"]
+    def server(self, problem, server_rows, server, learnt, now):
+        z, g = spread(server.z), learnt.mean["gradient"]
         s, y = z - server.x, g - server.g
         pairs = taken_in(server.pairs, s, y)
         better = jnp.dot(server.g + g, s) <= 0  # s = 0 in the first round

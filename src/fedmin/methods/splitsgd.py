@@ -39,10 +39,10 @@ class SplitSGD(Method):
         checks.positive("step", self.step)
         checks.is_a("batches", self.batches, Batches, "Blocks(100) or Full()")
 
-    def init_server(self, problem, key: Array) -> column_trips.Server:
+    def init_server(self, problem, roster, key: Array) -> column_trips.Server:
         return column_trips.start(problem, self.batches, starting_point(problem, key))  # w
 
-    def exchanges(self, problem):
+    def exchanges(self, problem, roster):
         return column_trips.exchanges(problem, self.batches, lambda w: w, self.advance)
 
     def advance(self, problem, w, estimate, now):

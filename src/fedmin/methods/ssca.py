@@ -133,7 +133,7 @@ class SSCA(Method):
                 f"{type(problem).__name__} is not: use 'linear'"
             )
 
-    def init_server(self, problem, key: Array) -> Any:
+    def init_server(self, problem, roster, key: Array) -> Any:
         own = self._first(problem, key)
         return (
             column_trips.start(problem, self.batches, own)
@@ -156,7 +156,7 @@ class SSCA(Method):
             since=jnp.zeros((), jnp.int32),
         )
 
-    def exchanges(self, problem):
+    def exchanges(self, problem, roster):
         if isinstance(problem, OnColumns):
             return column_trips.exchanges(problem, self.batches, lambda own: own.w, self.on_columns)
         return (Exchange(self.broadcast, self.client, self.server),)
@@ -170,7 +170,7 @@ class SSCA(Method):
         }
 
     def client(self, problem, rows, state, down, now):
-        w, drawn = down["model"], self.batches.draw(rows, now.key, jnp.int32(0))
+        w, drawn = down["model"], self.batches.draw(rows, now.secret, jnp.int32(0))
         batch = self.batches.read(rows, drawn)
         curved = {}
         if isinstance(self.tau, Tuned):
@@ -188,7 +188,7 @@ class SSCA(Method):
 
         def step(k, carry):
             y, total = carry
-            batch = self.batches.read(rows, self.batches.draw(rows, now.key, k))
+            batch = self.batches.read(rows, self.batches.draw(rows, now.secret, k))
             values, each = problem.linearize(y, batch)
             slopes = stacked(each)
             new = Surrogates.seen(problem.limits_of(values), slopes, w - y)
@@ -199,8 +199,8 @@ class SSCA(Method):
         total = jax.lax.fori_loop(0, self.local_steps, step, start)[1]
         return jax.tree.map(lambda a: a / self.local_steps, total)._asdict()
 
-    def server(self, problem, server_rows, server, aggregate, now):
-        mean = dict(aggregate.mean)
+    def server(self, problem, server_rows, server, learnt, now):
+        mean = dict(learnt.mean)
         curves = mean.pop("curvatures", None)
         if self.local_steps > 1:
             new = Surrogates(**mean)

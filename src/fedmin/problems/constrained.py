@@ -214,6 +214,9 @@ class SplitConstrained(Constrained, SplitProblem):
     def head(self, params, h, rows):
         return self._with_limits(None, rows, self._split.head(params, h, rows)[:, 0])
 
+    def head_scores(self, params, h, rows):
+        return self._split.head_scores(params, h, rows)
+
     def check_split(self):
         for limit in self.limits:
             if not limit.of_loss:

@@ -141,8 +141,11 @@ class Linear(FirstLayer):
         return self.loss(self.predict(x, rows), rows.y.astype(x.dtype))[:, None]
 
     def head(self, params, h, rows):
-        prediction = h[:, 0] + params[0] if self.bias else h[:, 0]
-        return self.loss(prediction, rows.y.astype(h.dtype))[:, None]
+        return self.loss(self._from_parts(params, h), rows.y.astype(h.dtype))[:, None]
+
+    def _from_parts(self, params: Array, h: Array) -> Array:
+        """`predict` from the sum of the clients' parts."""
+        return h[:, 0] + params[0] if self.bias else h[:, 0]
 
     def regularizer(self, x):
         return ridge(self.l2, x[: self.features])
@@ -250,11 +253,18 @@ class Logistic(Linear):
         return jax.nn.softplus(prediction) - y * prediction
 
     def scores(self, x, rows):
-        return {"accuracy": ((self.predict(x, rows) > 0) == (rows.y > 0)).astype(x.dtype)}
+        return _agrees(self.predict(x, rows), rows.y)
+
+    def head_scores(self, params, h, rows):
+        return _agrees(self._from_parts(params, h), rows.y)
 
     def check(self, features, classes, y):
         super().check(features, classes, y)
         check_labels(self, y, 2)
+
+
+def _agrees(prediction: Array, y: Array) -> dict[str, Array]:
+    return {"accuracy": ((prediction > 0) == (y > 0)).astype(prediction.dtype)}
 
 
 class Softmax(FirstLayer, Classifier):
@@ -300,6 +310,9 @@ class Softmax(FirstLayer, Classifier):
 
     def head(self, params, h, rows):
         return cross_entropy(h + params if self.bias else h, rows.y)[:, None]
+
+    def head_scores(self, params, h, rows):
+        return {"accuracy": correct(h + params if self.bias else h, rows.y)}
 
     def regularizer(self, x):
         return ridge(self.l2, x[: self.classes * self.features])

@@ -24,6 +24,7 @@ from fedmin.core.rows import Rows
 from fedmin.problems.linear import (
     Classifier,
     check_ridge,
+    correct,
     cross_entropy,
     ridge,
     ridge_curvature,
@@ -158,9 +159,16 @@ class MLP(FirstLayer, Network):
         return self.shapes[0][0]
 
     def head(self, params, h, rows):
+        return cross_entropy(self._from_first(params, h), rows.y)[:, None]
+
+    def head_scores(self, params, h, rows):
+        return {"accuracy": correct(self._from_first(params, h), rows.y)}
+
+    def _from_first(self, params: Array, h: Array) -> Array:
+        """Logits from the sum of the clients' parts of the first layer."""
         # a network without hidden layers or biases has no numbers left for its head
         weights = cut(params, self.shapes[1:]) if self.shapes[1:] else []
-        return cross_entropy(self._after(h, weights), rows.y)[:, None]
+        return self._after(h, weights)
 
     def _after(self, h: Array, weights: list[Array]) -> Array:
         """Logits from the first product."""

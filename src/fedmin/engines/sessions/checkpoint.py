@@ -2,10 +2,13 @@
 
     magic 8 | version 2 | length of the words 4 | words, JSON | all arrays, as a message of wire.py
 
-The words say whose run it is, how far it came and how long its history is; the arrays are the state
-of the server, of all clients and of the channel, the history and who took part in each round. The
-form of the state is known from the run itself, so only numbers are stored. A file is written beside
-its place and moved there when it is whole; the one before it is kept.
+The words say whose run it is and how far it came; the arrays are the state of whoever keeps them.
+The form of the state is known from the run itself, so only numbers are stored. A file is written
+beside its place and moved there when it is whole; the one before it is kept.
+
+A server keeps its own state, the history and who took part in each round; a site keeps its own
+state, in a folder of its own, when the server asks for it and before the server keeps the round. So
+whatever round a server finds again, its sites find it too. The simulator is all parties in one.
 """
 
 import contextlib
@@ -16,21 +19,17 @@ import time
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
 from fedmin.core import checks
-from fedmin.core.certificate import fingerprint
-from fedmin.core.ledger import Ledger
 from fedmin.core.result import write_whole
-from fedmin.core.serialize import digest
-from fedmin.engines.history import History
 from fedmin.engines.sessions import wire
 
 MAGIC = b"FMINCKPT"
-VERSION = 1
+VERSION = 2
 FRONT = struct.Struct("<8sHI")
 NO_END = 2**31 - 1
 
@@ -57,160 +56,159 @@ class Checkpoint:
         checks.positive("seconds between checkpoints", self.seconds)
 
 
-class Saved(NamedTuple):
-    """What a checkpoint holds."""
-
-    done: int
-    spent: float
-    status: str
-    reason: str
-    state: Any
-
-
 class CheckpointError(ValueError):
     """A checkpoint that cannot be used, and why."""
 
 
-class Keeper:
-    """Writes a run's checkpoints and finds the newest one that is whole."""
+class Files:
+    """The checkpoints of one party: the newest two of this run in a folder."""
 
-    def __init__(self, checkpoint: Checkpoint | None, run: Any, federation: Any, seed: int, every):
-        self.checkpoint, self.every = checkpoint, every
-        self.last_round, self.last_time = 0, time.monotonic()
-        if checkpoint is None:
-            return
-        self.folder = Path(checkpoint.folder)
+    def __init__(self, folder: str | os.PathLike, whose: str):
+        self.folder, self.whose = Path(folder), whose
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.whose = digest([run, fingerprint(federation), seed, every])
 
-    def room(self, done: int) -> int:
-        """How many rounds there may be before the next checkpoint is due."""
-        if self.checkpoint is None or self.checkpoint.rounds is None:
-            return NO_END
-        return self.checkpoint.rounds - done % self.checkpoint.rounds
-
-    def due(self, done: int) -> bool:
-        """Whether enough rounds or seconds have passed for another checkpoint."""
-        if self.checkpoint is None:
-            return False
-        rounds = self.checkpoint.rounds
-        by_rounds = rounds is not None and done // rounds > self.last_round // rounds
-        return by_rounds or time.monotonic() - self.last_time >= self.checkpoint.seconds
-
-    def keep(self, done: int, spent: float, status: str, reason: str, *rest: Any):
-        """Write a checkpoint if enough rounds or seconds have passed; status and reason.
-
-        A disk that does not take it ends the run, whose earlier checkpoints are still there.
-        """
-        if self.due(done):
-            try:
-                self.save(done, spent, status, reason, *rest)
-            except OSError as error:
-                words = f"after round {done} no checkpoint could be written: {error}"
-                return ("interrupted", words) if status == "done" else (status, reason)
-        return status, reason
-
-    def close(self, done: int, *rest: Any) -> None:
-        """The last checkpoint, if it is not there yet."""
-        if self.checkpoint is not None and done != self.last_round:
-            with contextlib.suppress(OSError):  # what there is stays; the run says how it ended
-                self.save(done, *rest)
-
-    def resume(self, rounds: int, state: Any, history: History, ledger: Ledger) -> Saved:
-        """Where to go on from: the newest whole checkpoint, or the beginning."""
-        found = self._load(state, history, ledger)
-        if found is None:
-            return Saved(0, 0.0, "done", "", state)
-        if found.done < rounds and history.rounds[-1] % self.every:
-            history.drop_last()  # measured because it was the end, which it no longer is
-        again = found.status in ("interrupted", "done")
-        return found._replace(status="done", reason="") if again else found
-
-    def save(
-        self, done: int, spent: float, status: str, reason: str, state: Any, history: History,
-        ledger: Ledger,
-    ) -> None:  # fmt: skip
-        """Write a checkpoint; the newest two are kept."""
-        words = {
-            "run": self.whose, "done": done, "spent": spent, "status": status, "reason": reason,
-            "recorded": len(history.rounds),
-        }  # fmt: skip
-        self._write(
-            self.folder / f"checkpoint-{done:09d}.bin", words, _arrays(state, history, ledger)
-        )
-        self.last_round, self.last_time = done, time.monotonic()
-        for old in self._files()[2:]:
+    def write(self, done: int, words: dict[str, Any], arrays: Any) -> None:
+        """Keep these arrays as what there was after so many rounds."""
+        said = json.dumps({"run": self.whose, "done": done, **words}).encode()
+        body = wire.encode(wire.Envelope("state", done, 0, 0, 0), jax.device_get(arrays))
+        path = self.folder / f"checkpoint-{done:09d}.bin"
+        write_whole(path, FRONT.pack(MAGIC, VERSION, len(said)) + said + body)
+        for old in self.found()[2:]:
             old.unlink(missing_ok=True)
 
-    def _write(self, path: Path, words: dict, arrays: Any) -> None:
-        said = json.dumps(words).encode()
-        body = wire.encode(wire.Envelope("down", words["done"], 0, 0), arrays)
-        write_whole(path, FRONT.pack(MAGIC, VERSION, len(said)) + said + body)
-
-    def _files(self) -> list[Path]:
+    def found(self) -> list[Path]:
         """Checkpoints, newest first."""
         return sorted(self.folder.glob("checkpoint-*.bin"), reverse=True)
 
-    def _load(self, like: Any, history: History, ledger: Ledger) -> Saved | None:
-        """The newest checkpoint that can be used, entered in history and ledger; or None."""
-        if self.checkpoint is None:
-            return None
-        for path in self._files():
+    def newest(self, form: Any) -> tuple[dict[str, Any], Any] | None:
+        """Words and arrays of the newest checkpoint that is whole; form(words) is their form."""
+        for path in self.found():
             try:
-                found = self._read(path, like, history, ledger)
+                return self.read(path, form)
             except CheckpointError as error:
                 if error.__cause__ is None:  # another run's: to go on would be to overwrite it
                     raise
-                warnings.warn(f"{error}; the one before it is used", RuntimeWarning, stacklevel=4)
-                continue
-            self.last_round = found.done
-            return found
+                warnings.warn(f"{error}; the one before it is used", RuntimeWarning, stacklevel=5)
         return None
 
-    def _read(self, path: Path, like: Any, history: History, ledger: Ledger) -> Saved:
+    def at(self, done: int, form: Any) -> tuple[dict[str, Any], Any]:
+        """Words and arrays of the checkpoint after so many rounds."""
+        path = self.folder / f"checkpoint-{done:09d}.bin"
+        if not path.exists():
+            raise CheckpointError(f"{path} is not there: nothing was kept of round {done}")
+        return self.read(path, form)
+
+    def read(self, path: Path, form: Any) -> tuple[dict[str, Any], Any]:
+        """Words and arrays of one file."""
         data = path.read_bytes()
         try:
             magic, version, length = FRONT.unpack_from(data)
             if magic != MAGIC:
                 raise ValueError(f"it begins with {magic!r}")
-            if version > VERSION:
-                raise ValueError(f"it was written by a newer fedmin (version {version})")
+            if version != VERSION:
+                raise ValueError(f"it has version {version}, this fedmin writes {VERSION}")
             words = json.loads(data[FRONT.size : FRONT.size + length])
             if words["run"] == self.whose:
-                form = _form(like, words["recorded"], words["done"], history)
-                _, arrays = wire.decode(data[FRONT.size + length :], form)
+                _, arrays = wire.decode(data[FRONT.size + length :], form(words))
         except (ValueError, struct.error, KeyError) as error:
             raise CheckpointError(f"{path} is not a whole checkpoint: {error}") from error
         if words["run"] != self.whose:
             raise CheckpointError(
                 f"{path} belongs to another run (problem, data, method, channel, participation, "
-                f"record, every or seed differ); give another folder, or delete it"
+                f"record, every, seed or engine differ); give another folder, or delete it"
             )
-        history.rounds = arrays["rounds"].tolist()
-        history.seconds = arrays["seconds"].tolist()
-        history.values = list(arrays["values"])
-        ledger.counts = arrays["counts"].tolist()
-        state = jax.tree.map(lambda a, b: jax.device_put(b, a.sharding), like, arrays["state"])
-        return Saved(words["done"], words["spent"], words["status"], words["reason"], state)
+        return words, arrays
 
 
-def _arrays(state: Any, history: History, ledger: Ledger) -> dict[str, Any]:
-    return {
-        "state": jax.device_get(state),
-        "rounds": np.array(history.rounds, np.int64),
-        "seconds": np.array(history.seconds),
-        "values": np.stack(history.values),
-        "counts": np.array(ledger.counts, np.int64),
-    }
+class Keeper:
+    """Writes a run's checkpoints when they are due, and finds where to go on."""
+
+    def __init__(self, checkpoint: Checkpoint, whose: str, every: int):
+        self.checkpoint, self.every = checkpoint, every
+        self.files = Files(checkpoint.folder, whose)
+        self.last_round, self.last_time = 0, time.monotonic()
+
+    def room(self, done: int) -> int:
+        """How many rounds there may be before the next checkpoint is due."""
+        rounds = self.checkpoint.rounds
+        return NO_END if rounds is None else rounds - done % rounds
+
+    def due(self, done: int) -> bool:
+        """Whether enough rounds or seconds have passed for another checkpoint."""
+        rounds = self.checkpoint.rounds
+        by_rounds = rounds is not None and done // rounds > self.last_round // rounds
+        return by_rounds or time.monotonic() - self.last_time >= self.checkpoint.seconds
+
+    def keep(self, stepper: Any, book: Any, spent: float) -> None:
+        """Write a checkpoint if one is due.
+
+        A disk that does not take it ends the run, whose earlier checkpoints are still there.
+        """
+        if not self.due(book.done):
+            return
+        try:
+            self.save(stepper, book, spent)
+        except OSError as error:
+            if book.status == "done":
+                words = f"after round {book.done} no checkpoint could be written: {error}"
+                book.status, book.reason = "interrupted", words
+
+    def close(self, stepper: Any, book: Any, spent: float) -> None:
+        """The last checkpoint, if it is not there yet."""
+        if book.done != self.last_round:
+            with contextlib.suppress(OSError):  # what there is stays; the run says how it ended
+                self.save(stepper, book, spent)
+
+    def save(self, stepper: Any, book: Any, spent: float) -> None:
+        """Write a checkpoint; every other party keeps its own first."""
+        stepper.keep(book.done)
+        words = {
+            "spent": spent, "status": book.status, "reason": book.reason,
+            "recorded": len(book.rounds),
+        }  # fmt: skip
+        arrays = {
+            "state": stepper.state,
+            "rounds": np.array(book.rounds, np.int64),
+            "seconds": np.array(book.seconds),
+            "values": np.stack(book.values),
+            "counts": np.array(book.ledger.counts, np.int64),
+        }
+        self.files.write(book.done, words, arrays)
+        self.last_round, self.last_time = book.done, time.monotonic()
+
+    def resume(self, rounds: int, state: Any, book: Any) -> tuple[Any, float]:
+        """Where to go on from: the newest whole checkpoint, or the beginning; seconds spent.
+
+        What was written down until then is entered in the book.
+        """
+        first = book.values[0]
+
+        def form(words):
+            return {
+                "state": state,
+                "rounds": np.zeros(words["recorded"], np.int64),
+                "seconds": np.zeros(words["recorded"]),
+                "values": np.zeros((words["recorded"], *first.shape), first.dtype),
+                "counts": np.zeros(words["done"], np.int64),
+            }
+
+        found = self.files.newest(form)
+        if found is None:
+            return state, 0.0
+        words, arrays = found
+        self.last_round = words["done"]
+        book.rounds = arrays["rounds"].tolist()
+        book.seconds = arrays["seconds"].tolist()
+        book.values = list(arrays["values"])
+        book.ledger.counts = arrays["counts"].tolist()
+        book.ledger.evaluated = list(book.rounds)
+        if words["status"] not in ("interrupted", "done"):
+            book.status, book.reason = words["status"], words["reason"]
+        if book.done < rounds and book.rounds[-1] % self.every:
+            book.drop_last()  # measured because it was the end, which it no longer is
+        return jax.tree.map(lambda a, b: _placed(a, b), state, arrays["state"]), words["spent"]
 
 
-def _form(state: Any, recorded: int, done: int, history: History) -> dict[str, Any]:
-    """The shapes that the arrays of such a checkpoint must have."""
-    first = history.values[0]
-    return {
-        "state": state,
-        "rounds": np.zeros(recorded, np.int64),
-        "seconds": np.zeros(recorded),
-        "values": np.zeros((recorded, *first.shape), first.dtype),
-        "counts": np.zeros(done, np.int64),
-    }
+def _placed(like: Any, new: np.ndarray) -> Any:
+    """New numbers where the old ones are."""
+    return jax.device_put(new, like.sharding) if isinstance(like, jax.Array) else new

@@ -2,9 +2,10 @@
 
 Every client makes an X25519 key pair for the run and sends its public key through the server. Two
 clients agree on a secret by Diffie-Hellman, HKDF-SHA256 makes a key of it, and ChaCha20-Poly1305
-seals each message with 16 bytes. The nonce is round, exchange, sender and receiver: it is known to
-both ends, so it does not travel, and under one key it never comes twice. A message that was
-changed, or is given out for another, is refused.
+seals each message with 16 bytes. The nonce is round, trip, sender and receiver: it is known to
+both ends, so it does not travel. No nonce is used twice under one key: a sealer goes forward in
+rounds and trips only, and refuses to seal the same one again. A message that was changed, or is
+given out for another, is refused.
 
 The server is taken to be curious but honest: one that replaces the public keys could read along.
 Clients who fear that compare `fingerprint` over another road.
@@ -12,15 +13,16 @@ Clients who fear that compare `fingerprint` over another road.
 
 import hashlib
 import struct
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from fedmin.engines.sessions import wire
+from fedmin.engines.sessions.wire import MessageError
+
+TAG = 16  # bytes that the seal adds to a message
 
 
-class SealError(ValueError):
+class SealError(MessageError):
     """A sealed message was changed on its way, or is not the one it claims to be."""
 
 
@@ -33,6 +35,7 @@ class Sealer:
         self.number = number
         self._secret = X25519PrivateKey.generate()
         self._agreed: dict[int, Any] = {}
+        self._last: dict[int, tuple[int, int]] = {}  # round and trip of the last seal, a receiver
         self.fingerprint = ""
 
     @property
@@ -59,44 +62,36 @@ class Sealer:
                     HKDF(SHA256(), 32, None, info).derive(shared)
                 )
 
-    def seal(self, receiver: int, round: int, exchange: int, data: bytes) -> bytes:
-        """What only `receiver` can open."""
-        unique = nonce(round, exchange, self.number, receiver)
+    def seal(self, receiver: int, round: int, trip: int, data: bytes) -> bytes:
+        """What only `receiver` can open; once for each round and trip."""
+        if (round, trip) <= self._last.get(receiver, (-1, -1)):
+            raise SealError(f"round {round}, trip {trip} was sealed before: a nonce is used once")
+        self._last[receiver] = (round, trip)
+        unique = nonce(round, trip, self.number, receiver)
         return self._agreed[receiver].encrypt(unique, data, None)
 
-    def open(self, sender: int, round: int, exchange: int, data: bytes) -> bytes:
-        """What `sender` has sealed for this client in this exchange."""
+    def open(self, sender: int, round: int, trip: int, data: bytes) -> bytes:
+        """What `sender` has sealed for this client on this trip."""
         from cryptography.exceptions import InvalidTag
 
-        unique = nonce(round, exchange, sender, self.number)
+        unique = nonce(round, trip, sender, self.number)
         try:
             return self._agreed[sender].decrypt(unique, data, None)
         except InvalidTag:
             raise SealError("its seal is broken: it was changed on its way") from None
 
 
-def nonce(round: int, exchange: int, sender: int, receiver: int) -> bytes:
+def nonce(round: int, trip: int, sender: int, receiver: int) -> bytes:
     """12 bytes that no other message of the run has."""
     ends = sender.to_bytes(3, "little") + receiver.to_bytes(3, "little")
-    return struct.pack("<IH", round, exchange) + ends
+    return struct.pack("<IH", round, trip) + ends
 
 
-def key_messages(population: int) -> tuple[dict, dict]:
-    """The forms of what carries the public keys: up from a client, and down to it."""
-    up = {"key": np.zeros(32, np.uint8)}
-    return up, {"key": np.zeros((population, 32), np.uint8)}
+def key_like() -> dict[str, np.ndarray]:
+    """The form of what carries a public key up from a client."""
+    return {"key": np.zeros(32, np.uint8)}
 
 
-def introduce(population: int, carry: Callable[[bytes], bytes]) -> list[Sealer]:
-    """The clients of a run, once everybody's public key has been carried to everybody."""
-    sealers = [Sealer(i) for i in range(population)]
-    like_up, like_down = key_messages(population)
-
-    def send(kind, i, message, like):
-        data = carry(wire.encode(wire.Envelope(kind, 0, wire.SETUP, i), message))
-        return wire.decode(data, like)[1]["key"]
-
-    keys = np.stack([send("up", s.number, {"key": s.public}, like_up) for s in sealers])
-    for s in sealers:
-        s.agree(send("down", s.number, {"key": keys}, like_down))
-    return sealers
+def keys_like(population: int) -> dict[str, np.ndarray]:
+    """The form of what carries everybody's public keys down to a client."""
+    return {"key": np.zeros((population, 32), np.uint8)}

@@ -1,25 +1,25 @@
 """The simulator: a whole federation in one process, at the speed of hand-written JAX."""
 
-import time
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedmin.core import checks
+from fedmin.core.certificate import data_checksum
 from fedmin.core.federation import Federation
 from fedmin.core.ledger import Ledger
 from fedmin.core.result import Result
-from fedmin.engines import round as part
-from fedmin.engines.history import History, fault_reason, result_of
-from fedmin.engines.progress import Interrupt, Progress, Show
-from fedmin.engines.round import NOBODY, Run, Shapes
+from fedmin.core.serialize import digest
+from fedmin.engines.drive import Interrupt, Segment, Stepper, drive, result_of
+from fedmin.engines.measuring import recorded
+from fedmin.engines.messages import info_of, ledger_of, messages_of
+from fedmin.engines.progress import Show
+from fedmin.engines.round import Run
 from fedmin.engines.sessions.checkpoint import Checkpoint, Keeper
-from fedmin.engines.simulator.layout import Data, Form, bare, lay_out
-from fedmin.engines.simulator.program import SEGMENT, Log, Plan, programs
+from fedmin.engines.simulator.layout import Data, lay_out
+from fedmin.engines.simulator.program import SEGMENT, ProgramSpec, programs
 
 
 @dataclass(frozen=True)
@@ -55,88 +55,67 @@ class Simulator:
         rounds: int,
         seed: int,
         every: int,
-        progress: Show,
+        progress: Show = False,
         checkpoint: Checkpoint | None = None,
+        interrupt: Interrupt | None = None,
     ) -> Result:
         """Run and return the result."""
-        plan, data, ledger = self.prepare(run, federation)
-        key = jax.random.key(seed)
-        clock = time.perf_counter()
-        begin, segment = programs(plan)
-        state, start = begin(run, data, key)
-        state, _ = segment(run, data, state, key, *_numbers(0, 0, every, rounds))
-        jax.block_until_ready(state)
-        compile_seconds = time.perf_counter() - clock
-        history, length = History(plan.columns, start), 1
-        keeper = Keeper(checkpoint, run, federation, seed, every)
-        done, spent, status, reason, state = keeper.resume(rounds, state, history, ledger)
-        with Progress(type(run.method).__name__, rounds, progress) as bar, Interrupt() as interrupt:
-            while done < rounds and status == "done":
-                length = min(length, SEGMENT, rounds - done, keeper.room(done))
-                clock = time.perf_counter()
-                state, log = segment(run, data, state, key, *_numbers(done, length, every, rounds))
-                log = jax.device_get(jax.block_until_ready(log))
-                took = time.perf_counter() - clock
-                done, status, reason = _enter(log, history, ledger, spent, took, federation.names)
-                spent += took
-                bar.update(done, spent, history, ledger)
-                if interrupt.asked and status == "done" and done < rounds:
-                    status, reason = "interrupted", f"{interrupt.asked} after round {done}"
-                status, reason = keeper.keep(done, spent, status, reason, state, history, ledger)
-                # a watched run comes back to Python often enough for the bar to move
-                length = int(length * (0.25 if bar.shown else 2.0) / max(took, 1e-4)) + 1
-        keeper.close(done, spent, status, reason, state, history, ledger)
+        spec, data, ledger = self.prepare(run, federation)
+        stepper = Compiled(spec, run, data, jax.random.key(seed), every, rounds)
+        keeper = None
+        if checkpoint is not None:
+            whose = digest([run, data_checksum(federation), seed, every])
+            keeper = Keeper(checkpoint, whose, every)
+        driven = drive(
+            stepper, ledger, federation.names, title=type(run.method).__name__, rounds=rounds,
+            keeper=keeper, progress=progress, interrupt=interrupt,
+        )  # fmt: skip
         return result_of(
-            run, history, ledger, state, federation.num_clients,
-            rounds=done, seed=seed, status=status, reason=reason,
-            compile_seconds=compile_seconds, run_seconds=spent,
+            run, driven.books[0], stepper.state, federation.num_clients, seed=seed,
+            compile_seconds=driven.compile_seconds, run_seconds=driven.run_seconds,
         )  # fmt: skip
 
     def prepare(
-        self, run: Run, federation: Federation, lanes: bool = False
-    ) -> tuple[Plan, Data, Ledger]:
+        self, run: Run, federation: Federation, batched: bool = False
+    ) -> tuple[ProgramSpec, Data, Ledger]:
         """What to compile, the data on the devices, and an empty ledger."""
-        population = federation.num_clients
+        roster = federation.roster(run.participation.everyone)
+        population = roster.clients
         devices = min(self.devices or jax.device_count(), population)
-        draw = partial(run.participation.cohort, round=jnp.int32(0), population=population)
-        (cohort,) = jax.eval_shape(draw, jax.random.key(0))[0].shape
+        cohort = run.participation.most(population)
         on_cpu = jax.default_backend() == "cpu"
         chunk = min(self.chunk or (1 if on_cpu else 64), -(-cohort // devices))
-        columns = part.columns(run, federation.pool, federation.test)
-        messages, client = messages_of(run, federation)
-        owned = bool(jax.tree.leaves((client, [message.memory for message in messages])))
-        plan = Plan(devices, chunk, population, Form.of(federation), columns, owned, lanes)
-        return plan, lay_out(federation, devices), part.ledger_of(run, messages, population)
+        messages = messages_of(run, roster)
+        info = info_of(run, roster, messages.states, federation.server_rows)
+        names = recorded(run, roster, info)
+        memories = [form.memory for form in messages.training.forms]
+        owned = bool(jax.tree.leaves((messages.states.client, memories)))
+        spec = ProgramSpec(devices, chunk, names, owned, batched)
+        return spec, lay_out(federation, roster, devices), ledger_of(messages, population)
 
 
-def messages_of(run: Run, federation: Federation) -> tuple[tuple[Shapes, ...], Any]:
-    """The shapes of all messages of a round, and of a client's state."""
-    rows = jax.eval_shape(lambda: Form.of(federation).view(bare(federation), 0))
-    key = jax.random.key(0)
-    server = jax.eval_shape(run.method.init_server, run.problem, key)
-    client = jax.eval_shape(run.method.init_client, run.problem, rows, key)
-    return part.shapes(run, rows, server, client, federation.num_clients), client
+class Compiled(Stepper):
+    """Segments of many rounds, each one call of a compiled loop; one run, or many at once."""
 
+    longest = SEGMENT
 
-def _numbers(*values: int) -> tuple[np.int32, ...]:
-    return tuple(np.int32(v) for v in values)
+    def __init__(self, spec: ProgramSpec, run: Run, data: Data, key: Any, every: int, rounds: int):
+        self.spec, self.names, self.run, self.data, self.key = spec, spec.names, run, data, key
+        self.every, self.rounds = every, rounds
 
+    def begin(self) -> list[Any]:
+        start, self.segment = programs(self.spec, self.run, self.data)
+        self.state, values = start(self.run, self.data, self.key)
+        self._call(0, 0)  # compiles
+        return list(values) if self.spec.batched else [values]
 
-def _enter(
-    log: Log, history: History, ledger: Ledger, spent: float, took: float, names: Any
-) -> tuple[int, str, str]:
-    """Enter a segment; rounds done, status and reason."""
-    before, ran = len(ledger.counts), int(log.ran)
-    fault, client = (int(v) for v in log.fault)
-    good = ran if fault == NOBODY else fault - before
-    ledger.add_rounds(log.counts[:good])
-    for i in range(int(log.recorded)):
-        at = int(log.at[i])
-        if at <= before + good:
-            history.add(at, spent + took * (at - before) / max(ran, 1), log.values[i])
-    done = before + good
-    if fault != NOBODY:
-        return done, "diverged", fault_reason(fault, client, names)
-    if log.stopped:
-        return done, "stopped", f"the stopping rule held after round {done}"
-    return done, "done", ""
+    def advance(self, done: int, length: int) -> list[Segment]:
+        log = self._call(done, length)
+        if not self.spec.batched:
+            return [log]
+        return [jax.tree.map(lambda a, i=i: a[i], log) for i in range(len(log.ran))]
+
+    def _call(self, done: int, length: int) -> Segment:
+        numbers = [np.int32(v) for v in (done, length, self.every, self.rounds)]
+        self.state, log = self.segment(self.run, self.data, self.state, self.key, *numbers)
+        return jax.device_get(jax.block_until_ready(log))

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,13 +12,11 @@ import numpy as np
 
 from fedmin.core import checks
 from fedmin.core.federation import Federation
-from fedmin.core.ledger import Ledger
 from fedmin.core.method import Method
 from fedmin.core.result import Result
-from fedmin.engines.history import History, result_of
-from fedmin.engines.round import Run, State
-from fedmin.engines.simulator.program import SEGMENT, programs
-from fedmin.engines.simulator.simulator import Simulator, _enter, _numbers
+from fedmin.engines.drive import drive, result_of
+from fedmin.engines.round import Run
+from fedmin.engines.simulator.simulator import Compiled, Simulator
 
 
 class Sweep(list[Result]):
@@ -50,7 +47,7 @@ def variants(method: Method, over: dict[str, Iterable[Any]]) -> list[Method]:
     ]
 
 
-def run_lanes(
+def run_many(
     engine: Simulator,
     run: Run,
     federation: Federation,
@@ -60,53 +57,27 @@ def run_lanes(
     rounds: int,
     every: int,
 ) -> Sweep:
-    """All combinations and seeds, as lanes of one program."""
+    """All combinations and seeds, side by side in one program."""
     methods = variants(run.method, over)
     if not methods:
         raise ValueError("over must give every field at least one value")
-    lanes = [(method, seed) for method in methods for seed in seeds]
+    pairs = [(method, seed) for method in methods for seed in seeds]
     stacked = jax.tree.map(
-        lambda *a: jnp.stack([jnp.asarray(v) for v in a]), *[m for m, _ in lanes]
+        lambda *a: jnp.stack([jnp.asarray(v) for v in a]), *[method for method, _ in pairs]
     )
     batch = eqx.tree_at(lambda r: r.method, run, stacked)
-    keys = jnp.stack([jax.random.key(seed) for _, seed in lanes])
-    plan, data, ledger = engine.prepare(run, federation, lanes=True)
-    clock = time.perf_counter()
-    begin, segment = programs(plan)
-    state, start = begin(batch, data, keys)
-    state, _ = segment(batch, data, state, keys, *_numbers(0, 0, every, rounds))
-    jax.block_until_ready(state)
-    compile_seconds = time.perf_counter() - clock
-    books = [
-        (History(plan.columns, values), Ledger(ledger.lines, setup=ledger.setup))
-        for values in start
-    ]
-    ends: list[tuple[int, str, str]] = [(0, "done", "")] * len(lanes)
-    done, spent = 0, 0.0
-    while done < rounds:
-        length = min(SEGMENT, rounds - done)
-        clock = time.perf_counter()
-        numbers = _numbers(done, length, every, rounds)
-        state, log = segment(batch, data, state, keys, *numbers)
-        log = jax.device_get(jax.block_until_ready(log))
-        took = time.perf_counter() - clock
-        for i, (history, ledger) in enumerate(books):
-            if ends[i][1] == "done":
-                one = jax.tree.map(lambda a, i=i: a[i], log)
-                ends[i] = _enter(one, history, ledger, spent, took, federation.names)
-        done, spent = done + length, spent + took
+    keys = jnp.stack([jax.random.key(seed) for _, seed in pairs])
+    spec, data, ledger = engine.prepare(run, federation, batched=True)
+    stepper = Compiled(spec, batch, data, keys, every, rounds)
+    driven = drive(
+        stepper, ledger, federation.names, title=type(run.method).__name__, rounds=rounds
+    )
     return Sweep(
         result_of(
-            dataclasses.replace(run, method=method), history, ledger, _lane(state, i),
-            federation.num_clients,
-            rounds=end[0], seed=seed, status=end[1], reason=end[2],
-            compile_seconds=compile_seconds, run_seconds=spent / len(lanes),
+            dataclasses.replace(run, method=method), book,
+            jax.tree.map(lambda a, i=i: a[i], stepper.state), federation.num_clients, seed=seed,
+            compile_seconds=driven.compile_seconds,
+            run_seconds=driven.run_seconds / len(pairs),
         )
-        for i, ((method, seed), (history, ledger), end) in enumerate(
-            zip(lanes, books, ends, strict=True)
-        )
+        for i, ((method, seed), book) in enumerate(zip(pairs, driven.books, strict=True))
     )  # fmt: skip
-
-
-def _lane(state: State, i: int) -> State:
-    return jax.tree.map(lambda a: a[i], state)

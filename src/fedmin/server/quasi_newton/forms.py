@@ -45,7 +45,7 @@ class Start(NamedTuple):
     most: Array | float = jnp.inf  # |H g| is at most so much times |g|
 
 
-class Curvature(eqx.Module):
+class QuasiNewton(eqx.Module):
     """A form of the curvature.
 
     >>> import jax.numpy as jnp
@@ -102,7 +102,7 @@ class Waiting(NamedTuple):
         return jnp.where(self.begin > 0, _identity(self.left[0], self.begin), H)
 
 
-class DenseInverse(Curvature):
+class DenseInverse(QuasiNewton):
     """H = B^-1 by BFGS; for d up to a few thousand.
 
     A change waits until there are four, and the matrix takes them in together: a pass that reads
@@ -145,7 +145,7 @@ class DFP(DenseInverse):
     change: ClassVar[Callable[..., Change]] = staticmethod(bfgs.dfp)
 
 
-class DenseSolve(Curvature):
+class DenseSolve(QuasiNewton):
     """B by BFGS, and B p = g solved; the paper's way for small tasks.
 
     >>> DenseSolve()
@@ -165,7 +165,7 @@ class DenseSolve(Curvature):
         return Step(Matrix(new, again | (state.fresh & ~used)), p, anew)
 
 
-class LBFGS(Curvature):
+class LBFGS(QuasiNewton):
     """The last `memory` pairs; for any d.
 
     >>> LBFGS(memory=5)

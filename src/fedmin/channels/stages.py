@@ -1,0 +1,99 @@
+"""Chain: several stages behind each other; the client's halves in order, the server's in reverse."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedmin.channels.plain import Plain
+from fedmin.core import checks
+from fedmin.core.channel import Channel, Cohort, Learns
+from fedmin.core.method import Now
+
+
+class Chain(Channel):
+    """Stages behind each other, as `fedmin.chain` makes them.
+
+    >>> import fedmin
+    >>> fedmin.Chain((fedmin.Clip(1.0), fedmin.TopK(10))).learns.how
+    'shortened to a bound, its largest entries only'
+    """
+
+    stages: tuple[Channel, ...]
+
+    def __check_init__(self):
+        checks.is_a("stages", self.stages, tuple, "(Clip(1.0), TopK(10))")
+        checks.at_least("stages", len(self.stages), 1)
+        for stage in self.stages:
+            checks.is_a("stages", stage, Channel, "Clip(1.0)")
+
+    @property
+    def lossless(self) -> bool:  # type: ignore[override]
+        return all(stage.lossless for stage in self.stages)
+
+    def _along(self, up: Any) -> list[Any]:
+        """The shapes that enter each stage."""
+        now = jax.eval_shape(lambda: Now(jnp.int32(0), *[jax.random.key(0)] * 2))
+        shapes = [up]
+        for stage in self.stages[:-1]:
+            memory = jax.eval_shape(stage.init, shapes[-1])
+            shapes.append(jax.eval_shape(stage.encode, shapes[-1], memory, now)[0])
+        return shapes
+
+    def init(self, up: Any) -> Any:
+        return tuple(s.init(shape) for s, shape in zip(self.stages, self._along(up), strict=True))
+
+    def init_server(self, up: Any) -> Any:
+        along = self._along(up)
+        return tuple(s.init_server(shape) for s, shape in zip(self.stages, along, strict=True))
+
+    def encode(self, up: Any, memory: Any, now: Now) -> tuple[Any, Any]:
+        kept = []
+        for stage, own in zip(self.stages, memory, strict=True):
+            up, own = stage.encode(up, own, now)
+            kept.append(own)
+        return up, tuple(kept)
+
+    def weigh(self, wire: Any, share: Any) -> Any:
+        return self.stages[-1].weigh(wire, share)
+
+    def combine(self, wires: Any) -> Any:
+        return self.stages[-1].combine(wires)
+
+    def decode(self, combined: Any, state: Any, cohort: Cohort, now: Now) -> tuple[Any, Any]:
+        kept = []
+        for stage, own in zip(reversed(self.stages), reversed(state), strict=True):
+            combined, own = stage.decode(combined, own, cohort, now)
+            kept.append(own)
+        return combined, tuple(reversed(kept))
+
+    def trips(self, roster: Any) -> tuple[Any, ...]:
+        return tuple(trip for stage in self.stages for trip in stage.trips(roster))
+
+    @property
+    def learns(self) -> Learns:
+        last = self.stages[-1].learns
+        hows = [stage.learns.how for stage in self.stages if not stage.lossless]
+        noisy = any(stage.learns.noisy for stage in self.stages)
+        each = all(stage.learns.each for stage in self.stages)
+        return Learns(each, last.least, noisy, ", ".join(hows) or last.how)
+
+    def refuses(self, trip: Any) -> str:
+        reasons = (stage.refuses(trip) for stage in self.stages)
+        return next((words for words in reasons if words), "")
+
+
+def chain(*stages: Channel) -> Channel:
+    """A channel of several stages: `chain(Clip(1.0), TopK(100))` clips, then cuts.
+
+    >>> import fedmin
+    >>> fedmin.chain(fedmin.Clip(1.0), fedmin.chain(fedmin.TopK(2))).stages
+    (Clip(norm=1.0), TopK(k=2))
+    >>> fedmin.chain()
+    Plain()
+    """
+    flat = [s for stage in stages for s in (stage.stages if isinstance(stage, Chain) else [stage])]
+    flat = [stage for stage in flat if not isinstance(stage, Plain)]
+    if not flat:
+        return Plain()
+    return Chain(tuple(flat)) if len(flat) > 1 else flat[0]

@@ -1,0 +1,221 @@
+"""The one loop that drives a run, in every engine: go on, write down, show, keep, end.
+
+An engine gives a `Stepper`: it begins, and it goes on by some rounds at a time. The simulator goes
+hundreds of rounds in one compiled call, sessions go one round; a sweep does so for many runs at
+once. Whatever is told of a run (history, ledger, status, checkpoints) is told here.
+"""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from fedmin.core.column_problem import OnColumns
+from fedmin.core.ledger import Ledger
+from fedmin.core.result import Result
+from fedmin.engines.progress import Progress, Show
+from fedmin.engines.round import NOBODY, THE_SUM, Run, State
+from fedmin.engines.sessions.checkpoint import Keeper
+
+Interrupt = Callable[[], str]  # "" to go on, or why to stop
+
+
+class Segment(NamedTuple):
+    """What happened in some rounds of one run."""
+
+    values: Any  # f[recorded.., columns]
+    at: Any  # i[recorded..] rounds completed when measured
+    recorded: Any  # i[] how many were
+    counts: Any  # i[ran..] clients that took part
+    ran: Any  # i[] rounds
+    fault: Any  # i[2] round and client of the first reply that is not finite, or NOBODY
+    stopped: Any  # bool[]
+
+
+class Stepper(ABC):
+    """What an engine does when it is told to; `state` is all that its future depends on."""
+
+    state: Any
+    names: tuple[str, ...]  # of what is recorded
+    longest: int  # rounds in one call, at most
+
+    @abstractmethod
+    def begin(self) -> list[Any]:
+        """Get ready; what is recorded before round 0, for each run."""
+
+    @abstractmethod
+    def advance(self, done: int, length: int) -> list[Segment]:
+        """Go on by up to `length` rounds after `done`; what happened, for each run."""
+
+    def keep(self, done: int) -> None:
+        """See to it that every other party remembers this round; before a checkpoint is written."""
+
+    def go_back(self, done: int) -> None:
+        """See to it that every other party is where it was after this round."""
+
+    def close(self) -> None:
+        """No more rounds will come."""
+
+
+@dataclass
+class Book:
+    """What is written down of one run."""
+
+    names: tuple[str, ...]
+    ledger: Ledger
+    rounds: list[int] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    values: list[np.ndarray] = field(default_factory=list)
+    status: str = "done"
+    reason: str = ""
+
+    @property
+    def done(self) -> int:
+        """Rounds that were completed."""
+        return len(self.ledger.counts)
+
+    def add(self, round: int, seconds: float, values: Any) -> None:
+        """Enter what was measured after so many rounds."""
+        self.rounds.append(int(round))
+        self.seconds.append(float(seconds))
+        self.values.append(np.asarray(values))
+        self.ledger.add_evaluation(round)
+
+    def drop_last(self) -> None:
+        """Forget the latest row."""
+        for column in (self.rounds, self.seconds, self.values, self.ledger.evaluated):
+            column.pop()
+
+    def enter(self, log: Segment, spent: float, took: float, clients: tuple[str, ...]) -> None:
+        """Enter what happened in some rounds, which began after `spent` seconds."""
+        before, ran = self.done, int(log.ran)
+        fault, client = (int(v) for v in log.fault)
+        good = ran if fault == NOBODY else fault - before
+        self.ledger.add_rounds(log.counts[:good])
+        for i in range(int(log.recorded)):
+            at = int(log.at[i])
+            if at <= before + good:
+                self.add(at, spent + took * (at - before) / max(ran, 1), log.values[i])
+        if fault != NOBODY:
+            self.status, self.reason = "diverged", fault_reason(fault, client, clients)
+        elif log.stopped:
+            words = f"the stopping rule held after round {self.done}"
+            self.status, self.reason = "stopped", words
+
+    def table(self) -> dict[str, np.ndarray]:
+        """The history as columns of equal length."""
+        at, ledger = np.array(self.rounds), self.ledger
+        values = np.stack(self.values)
+        return {
+            "round": at,
+            "seconds": np.array(self.seconds),
+            "bytes_down": ledger.cumulative("down")[at],
+            "bytes_up": ledger.cumulative("up")[at],
+            "bytes_evaluation": ledger.cumulative_evaluation()[at],
+            **{name: values[:, j] for j, name in enumerate(self.names)},
+        }
+
+
+@dataclass
+class Driven:
+    """Runs that have ended, or were interrupted."""
+
+    books: list[Book]
+    compile_seconds: float
+    run_seconds: float
+
+
+def drive(
+    stepper: Stepper,
+    ledger: Ledger,
+    clients: tuple[str, ...],
+    *,
+    title: str,
+    rounds: int,
+    keeper: Keeper | None = None,
+    progress: Show = False,
+    interrupt: Interrupt | None = None,
+) -> Driven:
+    """Go on until all rounds are done, a rule holds, something is not finite, or one says stop."""
+    clock = time.perf_counter()
+    starts = stepper.begin()
+    compile_seconds = time.perf_counter() - clock
+    books = [Book(stepper.names, _copy(ledger)) for _ in starts]
+    for book, values in zip(books, starts, strict=True):
+        book.add(0, 0.0, values)
+    spent, length = 0.0, 1
+    if keeper is not None:
+        stepper.state, spent = keeper.resume(rounds, stepper.state, books[0])
+        if books[0].done:
+            stepper.go_back(books[0].done)
+    done = books[0].done
+    with Progress(title, rounds, progress) as bar:
+        while done < rounds and any(book.status == "done" for book in books):
+            room = rounds - done if keeper is None else min(rounds - done, keeper.room(done))
+            length = min(length, stepper.longest, room)
+            clock = time.perf_counter()
+            logs = stepper.advance(done, length)
+            took = time.perf_counter() - clock
+            for book, log in zip(books, logs, strict=True):
+                if book.status == "done":
+                    book.enter(log, spent, took, clients)
+            done, spent = max(book.done for book in books), spent + took
+            bar.update(books[0], spent)
+            why = interrupt() if interrupt is not None else ""
+            for book in books:
+                if why and book.status == "done" and done < rounds:
+                    book.status, book.reason = "interrupted", f"{why} after round {done}"
+            if keeper is not None:
+                keeper.keep(stepper, books[0], spent)
+            # a watched run comes back to Python often enough for the bar to move
+            wanted = 0.25 if bar.shown or interrupt is not None else 2.0
+            length = int(length * wanted / max(took, 1e-4)) + 1
+    if keeper is not None:
+        keeper.close(stepper, books[0], spent)
+    return Driven(books, compile_seconds, spent)
+
+
+def _copy(ledger: Ledger) -> Ledger:
+    return Ledger(ledger.lines, [], ledger.setup, ledger.evaluation, ledger.population)
+
+
+def fault_reason(round: int, client: int, names: tuple[str, ...]) -> str:
+    """Who sent what is not a number, in words."""
+    if client == THE_SUM:
+        return f"round {round}: the sum of the replies or the objective is not finite"
+    return f"round {round}: client {names[client]} sent a reply that is not finite"
+
+
+def result_of(run: Run, book: Book, state: State, population: int, **rest: Any) -> Result:
+    """The result of a run that ended in this state; sites that live elsewhere keep theirs."""
+    server = state.server
+    status, reason = book.status, book.reason
+    best, met = server.best, run.problem.tolerance
+    if best is not None and best.violation > met and status in ("done", "stopped"):
+        status = "infeasible"
+        reason = (
+            f"no recorded model met the constraints to {met:g}; the smallest violation was "
+            f"{float(best.violation):.4g}, after round {int(best.round)}"
+        )
+    # devices hold equal numbers of clients, the last of them perhaps some that do not exist
+    sites = jax.tree.map(lambda a: a[:population], state.sites)
+    return Result(
+        best=jax.device_get(best),
+        solution=np.asarray(run.method.solution(server.method)),
+        history=book.table(),
+        ledger=book.ledger,
+        server=server.method,
+        clients=None if sites is None else sites.client,
+        memory=() if sites is None else sites.memory,
+        info=jax.device_get(server.info),
+        problem=run.problem.inner if isinstance(run.problem, OnColumns) else run.problem,
+        method=run.method,
+        rounds=book.done,
+        status=status,
+        reason=reason,
+        **rest,
+    )

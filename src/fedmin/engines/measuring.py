@@ -1,0 +1,187 @@
+"""What is recorded: sums over the clients' rows, which the server finishes into numbers.
+
+Between the halves of a run looking at the model is an exchange like any other: the server sends the
+model, every site sends sums over its own rows, the server adds them up. Where columns are split it
+takes the trips of `client/column_trips.py`, over all rows. Rows that the server holds itself (the
+federation's test rows) it measures itself. The simulator computes the same sums from its pool.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fedmin.client import column_trips
+from fedmin.core.method import Exchange, Trip
+from fedmin.core.metrics import Metric, numbered
+from fedmin.core.result import Best
+from fedmin.core.roster import Roster
+from fedmin.core.rows import Rows, Shard
+from fedmin.engines.round import Run, ServerState
+
+
+class Measured(NamedTuple):
+    """What the server knows while the model is looked at."""
+
+    x: Array
+    sums: Any  # one entry for each metric of the clients' rows
+
+
+# ---------------------------------------------------------------- between the halves
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The trips of one look at the model, and the metrics whose sums they bring."""
+
+    run: Run
+    roster: Roster
+    metrics: tuple[int, ...]  # numbers of the metrics that need the clients' rows
+    trips: tuple[Trip, ...]
+
+    def like(self) -> Any:
+        """The shapes of the server's state while it looks."""
+        return jax.eval_shape(lambda: self.start(_model(self.run, self.roster)))
+
+    def start(self, x: Array) -> Any:
+        """The server's state before the first trip."""
+        run, roster = self.run, self.roster
+        record = [run.record[m] for m in self.metrics]
+        if roster.owners is None:
+            rows = roster.blank()
+            like = jax.eval_shape(lambda r: _site_sums(run, record, x, r), rows)
+            zeros = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), like)
+            return Measured(x, zeros)
+        empty = column_trips.no_estimate(run.problem)
+        own = Measured(x, [m.of_estimate(run.problem, empty) for m in record])
+        return column_trips.start(run.problem, column_trips.ALL, own, _scores(record))
+
+    def sums(self, state: Any) -> dict[int, Any]:
+        """The sums that the trips have brought, by the metric's number."""
+        own = state.own if self.roster.owners is not None else state
+        return dict(zip(self.metrics, own.sums, strict=True))
+
+
+def evaluation(run: Run, roster: Roster) -> Evaluation:
+    """How the model is looked at in such a run; without trips where no metric needs rows."""
+    wanted = tuple(m for m, metric in enumerate(run.record) if _needs_rows(run, roster, metric))
+    if not wanted:
+        return Evaluation(run, roster, (), ())
+    record = [run.record[m] for m in wanted]
+    if roster.owners is None:
+        return Evaluation(run, roster, wanted, (_on_rows(run, record),))
+
+    def done(problem, own: Measured, estimate, now) -> Measured:
+        return Measured(own.x, [metric.of_estimate(problem, estimate) for metric in record])
+
+    gradients = any("gradients" in metric.needs for metric in record)
+    trips = column_trips.looks(run.problem, lambda own: own.x, done, gradients, _scores(record))
+    return Evaluation(run, roster, wanted, trips)
+
+
+def _scores(record: list[Metric]) -> bool:
+    return any("scores" in metric.needs for metric in record)
+
+
+def _needs_rows(run: Run, roster: Roster, metric: Metric) -> bool:
+    if metric.on != "train":
+        return False
+    x, rows = jax.eval_shape(lambda: _model(run, roster)), roster.rows_like()
+    return bool(jax.tree.leaves(jax.eval_shape(metric.measure, run.problem, x, rows)))
+
+
+def _model(run: Run, roster: Roster) -> Array:
+    key = jax.random.key(0)
+    return run.method.solution(run.method.init_server(run.problem, roster, key))
+
+
+def _on_rows(run: Run, record: list[Metric]) -> Exchange:
+    def broadcast(problem, server: Measured, now):
+        return {"model": server.x}
+
+    def client(problem, rows, state, down, now):
+        return {"sums": _site_sums(run, record, down["model"], rows)}, state
+
+    def server(problem, server_rows, server: Measured, learnt, now) -> Measured:
+        return Measured(server.x, learnt.total["sums"])
+
+    return Exchange(broadcast, client, server)
+
+
+def _site_sums(run: Run, record: list[Metric], x: Array, rows: Any) -> Any:
+    """Means over a site's rows; the channel multiplies them by p_i."""
+
+    def part(some: Rows):
+        return [metric.measure(run.problem, x, some) for metric in record], jnp.sum(some.weight)
+
+    sums, weight = rows.sum(part, run.problem.window)
+    return jax.tree.map(lambda a: a / weight.astype(a.dtype), sums)
+
+
+# ---------------------------------------------------------------- from sums to numbers
+
+
+def recorded(run: Run, roster: Roster, info: dict[str, Any]) -> tuple[str, ...]:
+    """The names of what is recorded."""
+    rows: Any = roster.rows_like()
+    names = [name for metric in run.record for name in metric.names(run.problem, rows)]
+    server = jax.eval_shape(
+        lambda key: run.method.init_server(run.problem, roster, key), jax.random.key(0)
+    )
+    reported = {**jax.eval_shape(run.method.report, server), **info}
+    for name, like in sorted(reported.items()):
+        names += numbered(name, math.prod(like.shape))
+    twice = {n for n in names if names.count(n) > 1}
+    if twice:
+        raise ValueError(f"record has the column {sorted(twice)[0]!r} more than once")
+    return tuple(names)
+
+
+def rows_sums(run: Run, x: Array, on: str, rows: Rows, device: Array, devices: int) -> dict:
+    """The sums of the metrics on these rows, whose weights sum to one: this device's part."""
+    wanted = [i for i, metric in enumerate(run.record) if metric.on == on]
+    if not wanted:
+        return {}
+    share = -(-rows.count // devices)
+    size = jnp.clip(rows.count - device * share, 0, share)
+    found = Shard(rows, device * share, size, share).sum(
+        lambda part: [run.record[i].measure(run.problem, x, part) for i in wanted],
+        run.problem.window,
+    )
+    return dict(zip(wanted, found, strict=True))
+
+
+def finished(run: Run, server: ServerState, sums: dict[int, Any]) -> Array:
+    """f[columns]: everything recorded, from the sums of all metrics."""
+    x = run.method.solution(server.method)
+    reported = {**run.method.report(server.method), **server.info}
+    # a metric that needs no rows has no sums
+    each = [m.finish(run.problem, x, sums.get(i, ()), reported) for i, m in enumerate(run.record)]
+    values = [*(v for some in each for v in some), *(reported[name] for name in sorted(reported))]
+    return jnp.concatenate([jnp.ravel(value).astype(x.dtype) for value in values])
+
+
+def best_of(
+    run: Run, names: tuple[str, ...], old: Best | None, server: ServerState, values, round
+) -> Any:
+    """The better of the best so far and what was just measured; None without constraints."""
+    if not run.problem.num_constraints or not {"objective", "violation"} <= set(names):
+        return None
+    objective, violation = (values[names.index(c)] for c in ("objective", "violation"))
+    x = run.method.solution(server.method)
+    new = Best(x, objective, violation, jnp.asarray(round, jnp.int32))
+    if old is None:
+        return new
+    fits, did = (best.violation <= run.problem.tolerance for best in (new, old))
+    better = jnp.where(did, fits & (objective < old.objective), violation < old.violation)
+    return jax.tree.map(lambda a, b: jnp.where(better, a, b), new, old)
+
+
+def is_lost(names: tuple[str, ...], values: Any) -> Any:
+    """Whether the objective was recorded and is not finite."""
+    if "objective" not in names:
+        return False
+    return ~jnp.isfinite(values[names.index("objective")])

@@ -1,0 +1,303 @@
+"""The messages of a round: what each party sends and expects, and what it weighs.
+
+On every trip each client that is asked gets one message and sends one back:
+
+    down    what the server tells it, and the sealed packets of earlier relays that wait for it
+    up      its reply, through the channel; in a relay one sealed packet for each receiver
+
+All of it is known from the run and the roster before anything is computed, so both halves compare
+what arrives with what must arrive, and the ledger of a simulation is that of a real run.
+"""
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedmin.channels import Plain
+from fedmin.core import payload
+from fedmin.core.channel import Channel, Cohort
+from fedmin.core.ledger import Ledger, Line
+from fedmin.core.method import Exchange, Gathered, Method, Now, Relay, Sum, Trip
+from fedmin.core.roster import Roster
+from fedmin.engines.measuring import evaluation
+from fedmin.engines.round import Notice, Run, combined_zeros, delivered, known, split_report
+from fedmin.engines.sessions import seal, wire
+
+
+class TripForm(NamedTuple):
+    """The shapes of a trip's messages."""
+
+    trip: Trip
+    down: dict[str, Any]  # what one client is told by the server
+    up: Any  # what the method's client returns
+    sent: Any  # the same after the channel; in a relay what is sealed for each receiver
+    memory: Any  # one client's channel memory
+    server_memory: Any  # the channel's server half
+
+
+class Purpose(NamedTuple):
+    """The trips that belong together: of a round, or of an evaluation."""
+
+    name: str  # "training" or "evaluation"
+    first: int  # the number of its first trip on the wire
+    channel: Channel
+    forms: tuple[TripForm, ...]
+
+    def ask_like(self, e: int, i: int, population: int) -> dict[str, Any]:
+        """The form of what client i gets on trip e."""
+        waiting = [self.packets(r, i, population) for r in self.waiting(e, i, population)]
+        return {**self.forms[e].down, **({"relayed": tuple(waiting)} if waiting else {})}
+
+    def reply_like(self, e: int, i: int, population: int) -> Any:
+        """The form of what client i sends on trip e."""
+        form = self.forms[e]
+        if not isinstance(form.trip, Relay):
+            return form.sent
+        count = len([r for r in form.trip.receivers(population) if r != i])
+        return {"sealed": np.zeros((count, self.packet_size(e)), np.uint8)}
+
+    def packet_size(self, e: int) -> int:
+        """The bytes of one sealed reply of a relay."""
+        return sum(wire.sizes(self.forms[e].sent).values()) + seal.TAG
+
+    def packets(self, r: int, i: int, population: int) -> np.ndarray:
+        """The form of the packets that relay r has for client i: one from each other sender."""
+        count = len([s for s in range(population) if s != i and self.forms[r].trip.asks(s)])
+        return np.zeros((count, self.packet_size(r)), np.uint8)
+
+    def waiting(self, e: int, i: int, population: int) -> list[int]:
+        """The relays whose packets reach client i with trip e: all since it was last asked."""
+        found: list[int] = []
+        for k in range(e):
+            trip = self.forms[k].trip
+            found = [] if trip.asks(i) else found
+            if isinstance(trip, Relay) and i in trip.receivers(population):
+                found.append(k)
+        return found
+
+    def next(self, i: int, e: int = -1) -> int | None:
+        """The next trip after trip e on which client i is asked."""
+        later = range(e + 1, len(self.forms))
+        return next((k for k in later if self.forms[k].trip.asks(i)), None)
+
+
+class Training(NamedTuple):
+    """The trips of a round, and the shapes of what the parties remember."""
+
+    purpose: Purpose
+    server: Any  # the method's state at the server
+    client: Any  # and at a client
+
+
+class Messages(NamedTuple):
+    """All messages of a run."""
+
+    training: Purpose
+    evaluation: Purpose
+    states: Training
+
+    @property
+    def sealed(self) -> bool:
+        """Whether clients seal messages for each other."""
+        forms = (*self.training.forms, *self.evaluation.forms)
+        return any(isinstance(form.trip, Relay) for form in forms)
+
+
+def training_of(run: Run, roster: Roster) -> Training:
+    """The shapes of a round's messages and of the states, found without computing anything."""
+    key = jax.random.key(0)
+    server = jax.eval_shape(lambda k: run.method.init_server(run.problem, roster, k), key)
+    client = jax.eval_shape(
+        lambda k, r: run.method.init_client(run.problem, roster, r, k), key, roster.blank()
+    )
+    trips = run.method.exchanges(run.problem, roster)
+    forms = _forms(run, run.channel, trips, roster, server, client)
+    return Training(Purpose("training", 0, run.channel, forms), server, client)
+
+
+def messages_of(run: Run, roster: Roster) -> Messages:
+    """The shapes of all messages, found without computing anything."""
+    training = training_of(run, roster)
+    looks = evaluation(run, roster)
+    forms = _forms(run, Plain(), looks.trips, roster, looks.like(), ()) if looks.trips else ()
+    look = Purpose("evaluation", wire.EVALUATION, Plain(), forms)
+    return Messages(training.purpose, look, training)
+
+
+def _forms(
+    run: Run, channel: Channel, trips: tuple[Trip, ...], roster: Roster, server: Any, client: Any
+) -> tuple[TripForm, ...]:
+    now, population, rows = _first_now(), roster.clients, roster.blank()
+    found: list[TripForm] = []
+    notices: list[Notice] = []
+    for trip in trips:
+        _check_parties(run.method, trip, population)
+        down = _down_like(run, trip, server, population, now)
+        notices.append(Notice(down, trip.only))
+        heard = known(trip, notices, 0)
+        up, after = jax.eval_shape(trip.client, run.problem, rows, client, heard, now)
+        same_form(run.method, client, after)
+        if isinstance(trip, Relay):
+            found.append(TripForm(trip, down, up, up, (), ()))
+            cohort = population if trip.only is None else 1
+            parts = jax.eval_shape(
+                lambda t=trip, u=up, n=cohort: delivered(t, combined_zeros(channel, t, u, n))
+            )
+            notices.append(Notice(parts, trip.receiver))
+            continue
+        assert isinstance(trip, Exchange)
+        memory, kept = (jax.eval_shape(f, up) for f in (channel.init, channel.init_server))
+        sent, _ = jax.eval_shape(channel.encode, up, memory, now)
+        if trip.reduce == "sum":
+            sent = jax.eval_shape(channel.weigh, sent, jnp.asarray(roster.shares[0]))
+        found.append(TripForm(trip, down, up, sent, memory, kept))
+    if found and isinstance(found[-1].trip, Relay):
+        raise ValueError(
+            f"{type(run.method).__name__}: a Relay must be followed by a trip on which its "
+            f"receivers are asked: what they are sent would reach nobody"
+        )
+    return tuple(found)
+
+
+def info_of(run: Run, roster: Roster, training: Training, server_rows: Any) -> dict[str, Any]:
+    """What the server reports before round 0: a zero under each name that it will report."""
+    found: dict[str, Any] = {}
+    for form in training.purpose.forms:
+        if isinstance(form.trip, Exchange):
+            like = jax.eval_shape(
+                lambda f=form: _report_of(run, roster, f, training.server, server_rows)
+            )
+            found |= {name: jnp.zeros(a.shape, a.dtype) for name, a in like.items()}
+    return found
+
+
+def _report_of(run: Run, roster: Roster, form: TripForm, server: Any, server_rows: Any) -> Any:
+    exchange, channel = form.trip, run.channel
+    assert isinstance(exchange, Exchange)
+    server, memory, sent = (
+        jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), like)
+        for like in (server, form.server_memory, form.sent)
+    )
+    size = 1 if exchange.only is not None else roster.clients
+    zeros, ids = combined_zeros(channel, exchange, sent, size), jnp.zeros(size, jnp.int32)
+    cohort = Cohort(ids, ids == 0, jnp.zeros(size, roster.dtype))
+    learnt: Any = Gathered(payload.dense_each(zeros), zeros, cohort.shares, ids)
+    if exchange.reduce == "sum":
+        total = channel.decode(zeros, memory, cohort, _first_now())[0]
+        learnt = Sum(total, cohort.weight, cohort.count)
+    return split_report(exchange.server(run.problem, server_rows, server, learnt, _first_now()))[1]
+
+
+def _first_now() -> Now:
+    return Now(jnp.zeros((), jnp.int32), *[jax.random.key(0)] * 2)
+
+
+def _down_like(run: Run, trip: Trip, server: Any, population: int, now: Now) -> dict[str, Any]:
+    """The shape of what one client is told by the server."""
+    if trip.broadcast is None:
+        return {}
+    down = jax.eval_shape(trip.broadcast, run.problem, server, now)
+    if not trip.addressed:
+        return down
+    for leaf in jax.tree.leaves(down):
+        if leaf.shape[:1] != (population,):
+            raise ValueError(
+                f"{type(run.method).__name__} addresses its broadcast to each client: "
+                f"every part needs {population} slices, got shape {leaf.shape}"
+            )
+    return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), down)
+
+
+def _check_parties(method: Method, trip: Trip, population: int) -> None:
+    """Refuse a trip with a client that does not exist."""
+    receiver = trip.receiver if isinstance(trip, Relay) else None
+    for one in (trip.only, receiver):
+        if one is not None and not 0 <= one < population:
+            raise ValueError(
+                f"{type(method).__name__} speaks to client {one}; there are 0..{population - 1}"
+            )
+
+
+def same_form(method: Method, before: Any, after: Any) -> None:
+    """Refuse a client function whose state changes shape: it could not be kept."""
+    old, new = (
+        (jax.tree.structure(s), [(a.shape, a.dtype) for a in jax.tree.leaves(s)])
+        for s in (jax.eval_shape(lambda: before), after)
+    )
+    if old != new:
+        raise ValueError(
+            f"{type(method).__name__}: client state must keep its shape; it began as {old} "
+            f"and came back as {new}"
+        )
+
+
+# ---------------------------------------------------------------- bytes
+
+
+def ledger_of(messages: Messages, population: int) -> Ledger:
+    """An empty ledger that knows what each message weighs."""
+    lines, looks = (
+        [line for e in range(len(p.forms)) for line in _lines(p, e, population)]
+        for p in (messages.training, messages.evaluation)
+    )
+    return Ledger(
+        lines,
+        [],
+        _setup(population) if messages.sealed and population > 1 else [],
+        looks,
+        population,
+    )
+
+
+def _lines(purpose: Purpose, e: int, population: int) -> list[Line]:
+    form, trip = purpose.forms[e], purpose.first + e
+    plain = all(f.trip.only is None and isinstance(f.trip, Exchange) for f in purpose.forms)
+    if plain:
+        ways = (("down", wire.sizes(form.down)), ("up", wire.sizes(form.sent)))
+        return [Line(trip, way, parts) for way, parts in ways]
+    asked = [i for i in range(population) if form.trip.asks(i)]
+    lines = []
+    for way, of in (("down", _ask_sizes), ("up", _reply_sizes)):
+        # clients that get or send as much are one line
+        alike = Counter(tuple(of(purpose, e, i, population).items()) for i in asked)
+        lines += [Line(trip, way, dict(parts), times) for parts, times in alike.items()]
+    return lines
+
+
+def _ask_sizes(purpose: Purpose, e: int, i: int, population: int) -> dict[str, int]:
+    ask = purpose.ask_like(e, i, population)
+    packets = dict(zip(purpose.waiting(e, i, population), ask.get("relayed", ()), strict=True))
+    return _with_packets(purpose, ask, "relayed", packets)
+
+
+def _reply_sizes(purpose: Purpose, e: int, i: int, population: int) -> dict[str, int]:
+    reply = purpose.reply_like(e, i, population)
+    if not isinstance(purpose.forms[e].trip, Relay):
+        return wire.sizes(reply)
+    return _with_packets(purpose, reply, "sealed", {e: reply["sealed"]})
+
+
+def _with_packets(
+    purpose: Purpose, message: dict[str, Any], name: str, packets: dict[int, np.ndarray]
+) -> dict[str, int]:
+    """Bytes by part of a message with sealed packets in it: by the parts that are sealed there."""
+    found = wire.sizes(message)
+    found.pop(name, None)
+    for r, array in packets.items():
+        inside = {**wire.sizes(purpose.forms[r].sent), "seal": seal.TAG}
+        for part, size in inside.items():
+            found[part] = found.get(part, 0) + len(array) * size
+    return {part: size for part, size in found.items() if size or part == "header"}
+
+
+def _setup(population: int) -> list[tuple[Line, int]]:
+    """The exchange of public keys, before any round."""
+    key, keys = wire.sizes(seal.key_like()), wire.sizes(seal.keys_like(population))
+    trips = ((0, "down", {}), (0, "up", key), (1, "down", keys), (1, "up", {}))
+    return [
+        (Line(wire.SETUP + e, way, parts or wire.sizes({}), population), population)
+        for e, way, parts in trips
+    ]

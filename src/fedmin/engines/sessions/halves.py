@@ -1,0 +1,159 @@
+"""A whole run of the two halves: a server session, sites behind a transport, the common loop."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedmin.core.federation import Federation
+from fedmin.core.result import Result
+from fedmin.core.roster import Roster
+from fedmin.core.rows import Rows
+from fedmin.core.serialize import digest
+from fedmin.engines.drive import Interrupt, Segment, Stepper, drive, result_of
+from fedmin.engines.measuring import is_lost
+from fedmin.engines.messages import Messages, ledger_of
+from fedmin.engines.progress import Show
+from fedmin.engines.round import NOBODY, SERVER, THE_SUM, Run, SiteState, State
+from fedmin.engines.sessions import wire
+from fedmin.engines.sessions.checkpoint import Checkpoint, Keeper
+from fedmin.engines.sessions.server import QuorumError, ServerSession
+from fedmin.engines.sessions.site import run_name
+
+
+class Transport(ABC):
+    """A road between the server and its sites: it carries bytes and knows nothing of them."""
+
+    @abstractmethod
+    def deliver(
+        self, messages: dict[int, bytes], deadline: float | None = None
+    ) -> dict[int, bytes]:
+        """Bring each site its message; the replies that came, within `deadline` seconds."""
+
+    def states(self) -> list[SiteState] | None:
+        """The sites' states where this process has them; None where they stay with their owners."""
+        return None
+
+    def close(self) -> None:
+        """No more messages will come."""
+
+
+class Halves(Stepper):
+    """A server session that drives its sites, one round at a time."""
+
+    longest = 1
+
+    def __init__(self, server: ServerSession, transport: Transport, every: int, rounds: int):
+        self.server, self.transport, self.names = server, transport, server.names
+        self.every, self.rounds = every, rounds
+
+    @property
+    def state(self) -> Any:  # type: ignore[override]
+        """The server's own; sites keep theirs."""
+        return self.server.state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self.server.state = jax.tree.map(jnp.asarray, state)
+
+    def begin(self) -> list[Any]:
+        if self.server.messages.sealed and self.server.roster.clients > 1:
+            self.server.open_setup()
+            self._carry()
+        return [self._evaluate(0)]
+
+    def advance(self, done: int, length: int) -> list[Segment]:
+        self.server.open_round(done)
+        self._carry()
+        count, culprit = self.server.outcome
+        due = (done + 1) % self.every == 0 or done + 1 == self.rounds
+        stopped, values = False, np.zeros((0, len(self.names)))
+        if due and culprit == NOBODY:
+            found = self._evaluate(done + 1)
+            culprit = self.server.outcome.culprit
+            if culprit == NOBODY and is_lost(self.names, found):
+                culprit = THE_SUM
+            values = found[None]
+            rule = self.server.run.stop
+            stopped = rule is not None and bool(rule(self.names, found))
+        fault = (NOBODY, NOBODY) if culprit == NOBODY else (done, culprit)
+        at, recorded = [done + 1], len(values)
+        return [Segment(values, at, recorded, [count], 1, fault, stopped)]
+
+    def _evaluate(self, t: int) -> np.ndarray:
+        self.server.open_evaluation(t)
+        self._carry()
+        if self.server.values is None:
+            raise ValueError("the model could not be measured before the first round")
+        return self.server.values
+
+    def _carry(self) -> None:
+        while asks := self.server.asks():
+            self.server.took(self.transport.deliver(asks))
+
+    def keep(self, done: int) -> None:
+        self._tell_all("keep", done)
+
+    def go_back(self, done: int) -> None:
+        self._tell_all("back", done)
+
+    def _tell_all(self, kind: str, done: int) -> None:
+        """Every site keeps a round or goes back to it, and says so."""
+        server = self.server
+        asks = {
+            i: wire.Envelope(kind, done, 0, SERVER, i, server.name)
+            for i in range(server.roster.clients)
+        }
+        replies = self.transport.deliver({i: wire.encode(a, {}) for i, a in asks.items()})
+        for i, ask in asks.items():
+            wanted = ask._replace(kind="kept", sender=i, receiver=SERVER)
+            if i not in replies or wire.decode(replies[i], {})[0] != wanted:
+                raise QuorumError(f"client {server.roster.names[i]} did not {kind} round {done}")
+
+
+def run_halves(
+    run: Run,
+    federation: Federation,
+    roster: Roster,
+    open_sites: Callable[[Messages, list[Path | None]], Transport],
+    *,
+    rounds: int,
+    seed: int,
+    every: int,
+    progress: Show = False,
+    checkpoint: Checkpoint | None = None,
+    interrupt: Interrupt | None = None,
+) -> Result:
+    """Run, and return the result; `open_sites` is given the messages and a folder a site."""
+    test = federation.test
+    server = ServerSession(
+        run, roster, seed=seed, name=run_name(run, roster, seed),
+        server_rows=federation.server_rows,
+        test=None if test is None else Rows(test.x, test.y, test.weight / test.weight.sum()),
+    )  # fmt: skip
+    folders, keeper = [None] * roster.clients, None
+    if checkpoint is not None:
+        folders = [Path(checkpoint.folder) / "sites" / str(i) for i in range(roster.clients)]
+        keeper = Keeper(checkpoint, digest(["halves", run, roster, seed, every]), every)
+    transport = open_sites(server.messages, folders)
+    try:
+        stepper = Halves(server, transport, every, rounds)
+        driven = drive(
+            stepper, ledger_of(server.messages, roster.clients), roster.names,
+            title=type(run.method).__name__, rounds=rounds, keeper=keeper, progress=progress,
+            interrupt=interrupt,
+        )  # fmt: skip
+        states = transport.states()
+    finally:
+        transport.close()
+    sites: Any = None
+    if states is not None:
+        sites = jax.tree.map(lambda *a: jnp.stack(a), *states)
+    return result_of(
+        run, driven.books[0], State(server.state, sites), roster.clients, seed=seed,
+        compile_seconds=driven.compile_seconds, run_seconds=driven.run_seconds,
+    )  # fmt: skip

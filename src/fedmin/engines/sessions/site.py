@@ -1,0 +1,328 @@
+"""The site half of a run: its own rows, memory and secrets, and nothing of anybody else.
+
+A site answers messages. Each is compared with what must come: the run, the sender, a round and trip
+that have not been yet, every shape, every number finite; whatever does not fit is refused and
+changes nothing. Asked the same thing twice, a site gives the same reply; asked another thing under
+the same name, it refuses.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedmin.channels import Plain
+from fedmin.core.method import Now, Relay
+from fedmin.core.roster import Roster
+from fedmin.core.rows import Rows
+from fedmin.core.serialize import digest
+from fedmin.engines.compiled import PROGRAMS, Filtered, form_of
+from fedmin.engines.measuring import evaluation
+from fedmin.engines.messages import Messages, Purpose, messages_of
+from fedmin.engines.round import (
+    SERVER,
+    Notice,
+    Run,
+    SiteState,
+    combine,
+    delivered,
+    fluid,
+    known,
+    now_of,
+    site_part,
+    start_key,
+)
+from fedmin.engines.sessions import wire
+from fedmin.engines.sessions.checkpoint import Files
+from fedmin.engines.sessions.seal import Sealer, keys_like
+from fedmin.engines.sessions.wire import Envelope, MessageError
+
+
+class ClientError(RuntimeError):
+    """Something went wrong at a client; the message names it and the round.
+
+    >>> import fedmin
+    >>> issubclass(fedmin.ClientError, RuntimeError)
+    True
+    """
+
+
+def run_name(run: Run, roster: Roster, seed: int) -> bytes:
+    """Eight bytes that name a run: both halves compute them from what they were told."""
+    return bytes.fromhex(digest([run, roster, seed]))[:8]
+
+
+class Place(NamedTuple):
+    """Where in a run a message belongs; places only ever go up."""
+
+    round: int
+    phase: int  # -1 setup, 0 evaluation (before the round), 1 training
+    trip: int  # within the phase
+
+    @classmethod
+    def of(cls, envelope: Envelope) -> "Place":
+        """The place that an envelope names."""
+        if envelope.trip >= wire.SETUP:
+            return cls(envelope.round, -1, envelope.trip - wire.SETUP)
+        if envelope.trip >= wire.EVALUATION:
+            return cls(envelope.round, 0, envelope.trip - wire.EVALUATION)
+        return cls(envelope.round, 1, envelope.trip)
+
+
+BEGINNING = Place(-1, -1, -1)
+
+
+class SiteSession:
+    """One site of a run.
+
+    `seed` is the run's, `secret` a key of the site's own (from the seed in a simulation). With
+    `folder` the site keeps its state there when the server asks for it.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        roster: Roster,
+        me: int,
+        rows: Rows,
+        *,
+        seed: int,
+        secret: Any = None,
+        folder: str | Path | None = None,
+        messages: Messages | None = None,
+    ):
+        roster.check(me, rows)
+        self.run, self.roster, self.me = fluid(run), roster, me
+        self.name, self.run_name = roster.names[me], run_name(run, roster, seed)
+        self.messages = messages_of(run, roster) if messages is None else messages
+        self.key = jax.random.key(seed)
+        self.secret = self.key if secret is None else secret
+        self.rows = roster.view(me, rows)
+        self.programs = _programs(self.run, roster)
+        self.state = self._first_state()
+        self.sealer = Sealer(me)
+        self.place, self.notices, self.own = BEGINNING, [], {}
+        self.answers: dict[Place, tuple[bytes, bytes]] = {}
+        self.kept = 0  # the round that the server has kept; answers since then stay
+        self.files = None if folder is None else Files(folder, self._whose(rows, seed))
+
+    def _first_state(self) -> SiteState:
+        run, roster = self.run, self.roster
+        key = start_key(self.key, self.me)
+        client = run.method.init_client(run.problem, roster, self.rows, key)
+        memory = tuple(
+            jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), form.memory)
+            for form in self.messages.training.forms
+        )
+        return SiteState(client, memory)
+
+    def _whose(self, rows: Rows, seed: int) -> str:
+        """A name for this site's checkpoints: of the run, and of its own rows."""
+        content = hashlib.sha256()
+        for a in jax.tree.leaves(rows):
+            content.update(np.ascontiguousarray(a).tobytes())
+        return digest([self.run_name.hex(), self.name, seed, content.hexdigest()])
+
+    # ------------------------------------------------------------ answering
+
+    def answer(self, data: bytes) -> bytes:
+        """The reply to a message; `MessageError` if it must not be answered."""
+        envelope = wire.envelope_of(data)
+        for what, found, right in (
+            ("run", envelope.run, self.run_name),
+            ("sender", envelope.sender, SERVER),
+            ("receiver", envelope.receiver, self.me),
+        ):
+            if found != right:
+                raise MessageError(f"{envelope}: its {what} is {found!r}, not {right!r}")
+        if envelope.kind in ("keep", "back"):
+            return self._keep_or_go_back(envelope, data)
+        if envelope.kind != "ask":
+            raise MessageError(f"a site is asked; this is a {envelope}")
+        place, mark = Place.of(envelope), hashlib.sha256(data).digest()
+        if place in self.answers:
+            asked, reply = self.answers[place]
+            if asked != mark:
+                raise MessageError(f"{envelope}: it was asked before, with other words")
+            return reply
+        self._check_place(envelope, place)
+        kind, body = self._reply(place, envelope, data)
+        reply = wire.encode(envelope._replace(kind=kind, sender=self.me, receiver=SERVER), body)
+        self._remember(place, mark, reply)
+        return reply
+
+    def _check_place(self, envelope: Envelope, place: Place) -> None:
+        """Refuse what has been, and what cannot come yet."""
+        if place <= self.place:
+            raise MessageError(f"{envelope}: it has been; the site is at {self.place}")
+        if place.phase == -1:
+            wanted: int | None = self.place.trip + 1 if self.place.phase == -1 else 0
+        else:
+            same = place[:2] == self.place[:2]
+            wanted = self._purpose(place).next(self.me, self.place.trip if same else -1)
+            if self.messages.sealed and self.roster.clients > 1 and not self.sealer.fingerprint:
+                raise MessageError(f"{envelope}: keys must be exchanged first")
+        if place.trip != wanted:
+            raise MessageError(f"{envelope}: trip {wanted} of it must come first")
+
+    def _remember(self, place: Place, mark: bytes, reply: bytes) -> None:
+        self.place = place
+        self.answers[place] = (mark, reply)
+        since = self.kept if self.files is not None else place.round - 1
+        for old in [p for p in self.answers if p.round < since]:
+            del self.answers[old]
+
+    def _purpose(self, place: Place) -> Purpose:
+        return self.messages.training if place.phase == 1 else self.messages.evaluation
+
+    def _reply(self, place: Place, envelope: Envelope, data: bytes) -> tuple[str, Any]:
+        if place.phase == -1:
+            return "reply", self._introduce(place.trip, data)
+        purpose, e = self._purpose(place), place.trip
+        fresh = place[:2] != self.place[:2]
+        notices, own = ([], {}) if fresh else (list(self.notices), dict(self.own))
+        like = purpose.ask_like(e, self.me, self.roster.clients)
+        down = dict(wire.decode(data, like, finite=True)[1])
+        packets = down.pop("relayed", ())
+        for r, sealed in zip(
+            purpose.waiting(e, self.me, self.roster.clients), packets, strict=True
+        ):
+            notices.append(self._opened(purpose, r, envelope, sealed, own))
+        trip = purpose.forms[e].trip
+        notices.append(Notice(jax.tree.map(jnp.asarray, down), trip.only))
+        sent, state, fine = self._compute(place, known(trip, notices, self.me))
+        if not fine:
+            return "fault", {}
+        if isinstance(trip, Relay):
+            own[e] = sent
+            sent = self._sealed(purpose, e, envelope, sent)
+        if place.phase == 1:
+            self.state = state
+        self.notices, self.own = notices, own
+        return "reply", sent
+
+    def _compute(self, place: Place, down: dict[str, Any]) -> tuple[Any, SiteState, bool]:
+        """The method's own part."""
+        e, me, training = place.trip, self.me, place.phase == 1
+        number = e + (0 if training else wire.EVALUATION)
+        now = now_of(self.key, self.secret, jnp.int32(place.round), number, me)
+        state = self.state
+        held, memory = (state.client, state.memory[e]) if training else ((), ())
+        part = self.programs[0] if training else self.programs[1]
+        share = jnp.asarray(self.roster.share(me))
+        try:
+            sent, held, memory, fine = part(
+                self.run, self.roster.unnamed(), e, self.rows, held, memory, down, share, now
+            )
+            fine = bool(fine)
+        except Exception as error:
+            raise ClientError(
+                f"client {self.name}, round {place.round}, exchange {e}: {error}"
+            ) from error
+        if training:
+            memories = (*state.memory[:e], memory, *state.memory[e + 1 :])
+            state = SiteState(held, memories)
+        return sent, state, fine
+
+    # ------------------------------------------------------------ what clients tell each other
+
+    def _introduce(self, trip: int, data: bytes) -> dict[str, Any]:
+        """The exchange of public keys: first the own one up, then everybody's down."""
+        if trip == 0:
+            wire.decode(data, {})
+            return {"key": self.sealer.public}
+        keys = wire.decode(data, keys_like(self.roster.clients))[1]["key"]
+        if not np.array_equal(keys[self.me], self.sealer.public):
+            raise MessageError("the list of public keys has another one for this client")
+        self.sealer.agree(keys)
+        return {}
+
+    def _packet(self, kind: Envelope, r: int, sender: int, receiver: int) -> Envelope:
+        trip = kind.trip - kind.trip % wire.EVALUATION + r
+        return Envelope("packet", kind.round, trip, sender, receiver, self.run_name)
+
+    def _sealed(self, purpose: Purpose, e: int, envelope: Envelope, sent: Any) -> dict[str, Any]:
+        """One sealed packet for each receiver but oneself."""
+        trip: Any = purpose.forms[e].trip
+        packets = []
+        for r in trip.receivers(self.roster.clients):
+            if r != self.me:
+                inner = self._packet(envelope, e, self.me, r)
+                data = self.sealer.seal(r, inner.round, inner.trip, wire.encode(inner, sent))
+                packets.append(np.frombuffer(data, np.uint8))
+        size = purpose.packet_size(e)
+        return {"sealed": np.stack(packets) if packets else np.zeros((0, size), np.uint8)}
+
+    def _opened(
+        self, purpose: Purpose, r: int, envelope: Envelope, sealed: np.ndarray, own: dict[int, Any]
+    ) -> Notice:
+        """What the others' packets of relay r tell this client."""
+        form, replies = purpose.forms[r], dict({self.me: own[r]} if r in own else {})
+        senders = [s for s in range(self.roster.clients) if s != self.me and form.trip.asks(s)]
+        for sender, packet in zip(senders, sealed, strict=True):
+            inner = self._packet(envelope, r, sender, self.me)
+            try:
+                data = self.sealer.open(sender, inner.round, inner.trip, packet.tobytes())
+                found, reply = wire.decode(data, form.sent, finite=True)
+            except MessageError as error:
+                name = self.roster.names[sender]
+                raise ClientError(
+                    f"client {self.name}, round {inner.round}, exchange {r}: message from client "
+                    f"{name}: {error}"
+                ) from error
+            if found != inner:
+                raise MessageError(f"a packet says it is a {found}, not a {inner}")
+            replies[sender] = jax.tree.map(jnp.asarray, reply)
+        relay: Any = form.trip
+        stacked = jax.tree.map(lambda *a: jnp.stack(a), *[replies[s] for s in sorted(replies)])
+        if relay.reduce == "sum":
+            stacked = combine(purpose.channel, relay, stacked)
+        return Notice(delivered(relay, stacked), relay.receiver)
+
+    # ------------------------------------------------------------ what survives a crash
+
+    def _keep_or_go_back(self, envelope: Envelope, data: bytes) -> bytes:
+        """Keep the state after so many rounds, before the server does; or be there again."""
+        wire.decode(data, {})
+        done = envelope.round
+        if envelope.kind == "keep":
+            if done < self.place.round:
+                raise MessageError(f"{envelope}: the site is in round {self.place.round} already")
+            if self.files is not None:
+                self.files.write(done, {}, {"state": self.state})
+            self.kept = done
+        else:
+            if self.place >= Place(0, 1, 0):
+                raise MessageError(f"{envelope}: only before the first round of a session")
+            self._go_back(done)
+        return wire.encode(envelope._replace(kind="kept", sender=self.me, receiver=SERVER), {})
+
+    def _go_back(self, done: int) -> None:
+        if self.files is None:
+            raise ClientError(f"client {self.name} keeps nothing: it cannot go back to {done}")
+        _, arrays = self.files.at(done, lambda words: {"state": self.state})
+        self.state = jax.tree.map(jnp.asarray, arrays["state"])
+        self.kept = done
+
+
+# ---------------------------------------------------------------- compiled once a form of run
+
+
+def _programs(run: Run, roster: Roster) -> tuple[Any, Any]:
+    return PROGRAMS.get(
+        ("site", form_of(run, roster.unnamed())),
+        lambda: (Filtered(_training), Filtered(_evaluation)),
+    )
+
+
+def _training(run: Run, roster: Roster, e: int, rows, state, memory, down, share, now: Now):
+    trip = run.method.exchanges(run.problem, roster)[e]
+    return site_part(run, run.channel, trip, rows, state, memory, down, share, now)
+
+
+def _evaluation(run: Run, roster: Roster, e: int, rows, state, memory, down, share, now: Now):
+    trip = evaluation(run, roster).trips[e]
+    return site_part(run, Plain(), trip, rows, state, memory, down, share, now)
