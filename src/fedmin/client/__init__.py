@@ -17,7 +17,7 @@ from fedmin.client.batches import (
     WithReplacement,
 )
 from fedmin.client.compression import Compressor, TopEntries, TopRank
-from fedmin.client.descent import check_local, descend, steps_of, walk
+from fedmin.client.descent import LocalSteps, Stepping
 
 __all__ = [
     "BATCHES",
@@ -26,14 +26,12 @@ __all__ = [
     "Compressor",
     "Full",
     "Growing",
+    "LocalSteps",
     "Shuffled",
     "Split",
+    "Stepping",
     "TopEntries",
     "TopRank",
     "WithReplacement",
     "WithoutReplacement",
-    "check_local",
-    "descend",
-    "steps_of",
-    "walk",
 ]

@@ -1,87 +1,111 @@
 """Several gradient steps at a client, the local work that most methods share.
 
-A method that uses it has the fields `step` (a number or a schedule), `local_steps` (a number or
-`Stages` of them), `epochs` (a number of passes instead of steps, or None) and `batches`, checked by
-`check_local`.
+A method that does it is a `LocalSteps`: it has the fields below, checked, and calls
+
+    self.descend(problem, rows, x, now)     for gradient steps, with a term or a projection added
+    self.walk(rows, start, now, advance)    for steps of another kind, on the same batches
+
+in its client's part. The fields that a method adds come after these. Why fields are inherited here
+is in docs/decisions/0017.
 """
 
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fedmin.client.batches import Batches
+from fedmin.client.batches import Batches, Blocks
 from fedmin.core import checks, schedule
-from fedmin.core.method import Now
+from fedmin.core.method import Method, Now
 from fedmin.core.problem import Problem
 from fedmin.core.rows import Rows, Shard
 from fedmin.core.schedule import Stages
 
 
-def check_local(method: Any) -> None:
-    """Refuse local work that cannot be done."""
-    checks.positive("step", method.step)
-    staged = isinstance(method.local_steps, Stages)
-    for count in method.local_steps.values if staged else [method.local_steps]:
-        checks.at_least("local_steps", count, 1)
-    if method.epochs is not None:
-        checks.at_least("epochs", method.epochs, 1)
-        if method.local_steps != 1:
-            raise ValueError("give local_steps or epochs, not both")
-    checks.is_a("batches", method.batches, Batches, "Blocks(100) or Full()")
+class Stepping(Method):
+    """A method with a step size, the first of its fields.
 
-
-def steps_of(method: Any, rows: Shard, round: Array) -> tuple[int, int | Array]:
-    """The most local steps that any client takes in any round, and how many this one takes now."""
-    if method.epochs is None:
-        count = method.local_steps
-        if isinstance(count, Stages):
-            return int(max(count.values)), count(round)
-        return count, count
-    per_epoch = method.batches.per_epoch
-    most = method.epochs * per_epoch(rows.capacity, rows.capacity)
-    return most, method.epochs * jnp.int32(per_epoch(rows.size, rows.capacity))
-
-
-def walk(
-    method: Any, rows: Shard, start: Any, now: Now, advance: Callable[[Any, Rows], Any]
-) -> Any:
-    """state <- advance(state, batch), as many times as the method has local steps."""
-    most, steps = steps_of(method, rows, now.round)
-    batches = method.batches.at(now.round)
-    # all draws before the first step: the loop is then nothing but reading and multiplying
-    draw = partial(batches.draw, rows, now.secret)
-    drawn = jax.vmap(draw)(jnp.arange(most, dtype=jnp.int32))
-
-    def go(k, state):
-        return advance(state, batches.read(rows, jax.tree.map(lambda a: a[k], drawn)))
-
-    return lax.fori_loop(0, steps, go, start)
-
-
-def descend(
-    method: Any,
-    problem: Problem,
-    rows: Shard,
-    x: Array,
-    now: Now,
-    also: Callable[[Array], Array] | None = None,
-    after: Callable[[Array], Array] | None = None,
-) -> tuple[Array, Array]:
-    """y <- after(y - step * (gradient on a batch + also(y))), from y = x on; y and the steps taken.
-
-    Without `also` nothing is added, without `after` nothing is done after a step.
+    It is a class of its own for the order of the fields: what a subclass of it adds stands before
+    the other fields of `LocalSteps` in a class that inherits from both, such as FedProx's `mu`.
     """
-    step = schedule.at(method.step, now.round)
 
-    def advance(y, batch):
-        if also is None:
-            y = problem.step(y, batch, step)
-        else:
-            y = y - step * (problem.grad(y, batch) + also(y))
-        return y if after is None else after(y)
+    step: float | eqx.Module = 0.1  # eta, a number or a schedule
 
-    return walk(method, rows, x, now, advance), jnp.int32(steps_of(method, rows, now.round)[1])
+    def __check_init__(self):
+        checks.positive("step", self.step)
+
+
+class LocalSteps(Stepping):
+    """A method whose clients take steps of their own, K of them or as many as `epochs` need.
+
+    A method whose paper has other letters than eta and K declares those fields again.
+    """
+
+    local_steps: int | Stages = eqx.field(default=1, static=True)  # K, a number or Stages of them
+    epochs: int | None = eqx.field(default=None, static=True)  # K as passes over the rows
+    batches: Batches = Blocks(32)  # the rows of a step; `fedmin list batches` has the others
+
+    def __check_init__(self):
+        staged = isinstance(self.local_steps, Stages)
+        for count in self.local_steps.values if staged else [self.local_steps]:
+            checks.at_least("local_steps", count, 1)
+        if self.epochs is not None:
+            checks.at_least("epochs", self.epochs, 1)
+            if self.local_steps != 1:
+                raise ValueError("give local_steps or epochs, not both")
+        checks.is_a("batches", self.batches, Batches, "Blocks(100) or Full()")
+
+    def most_steps(self, rows: Shard) -> int:
+        """The most local steps that any client takes in any round."""
+        if self.epochs is not None:
+            return self.epochs * self.batches.per_epoch(rows.capacity, rows.capacity)
+        count = self.local_steps
+        return int(max(count.values)) if isinstance(count, Stages) else count
+
+    def steps(self, rows: Shard, round: Array) -> int | Array:
+        """How many local steps the client with these rows takes in this round."""
+        if self.epochs is not None:
+            return self.epochs * jnp.int32(self.batches.per_epoch(rows.size, rows.capacity))
+        return schedule.at(self.local_steps, round)
+
+    def walk(self, rows: Shard, start: Any, now: Now, advance: Callable[[Any, Rows], Any]) -> Any:
+        """state <- advance(state, batch), once for every local step, from state = start on."""
+        most, steps = self.most_steps(rows), self.steps(rows, now.round)
+        batches = self.batches.at(now.round)
+        # all draws before the first step: the loop is then nothing but reading and multiplying
+        draw = partial(batches.draw, rows, now.secret)
+        drawn = jax.vmap(draw)(jnp.arange(most, dtype=jnp.int32))
+
+        def go(k, state):
+            return advance(state, batches.read(rows, jax.tree.map(lambda a: a[k], drawn)))
+
+        return lax.fori_loop(0, steps, go, start)
+
+    def descend(
+        self,
+        problem: Problem,
+        rows: Shard,
+        x: Array,
+        now: Now,
+        also: Callable[[Array], Array] | None = None,
+        after: Callable[[Array], Array] | None = None,
+    ) -> tuple[Array, Array]:
+        """y <- after(y - step * (gradient on a batch + also(y))), from y = x on.
+
+        Returns y and the number of steps taken. Without `also` nothing is added, without `after`
+        nothing is done after a step.
+        """
+        step = schedule.at(self.step, now.round)
+
+        def advance(y, batch):
+            if also is None:
+                y = problem.step(y, batch, step)
+            else:
+                y = y - step * (problem.grad(y, batch) + also(y))
+            return y if after is None else after(y)
+
+        return self.walk(rows, x, now, advance), jnp.int32(self.steps(rows, now.round))

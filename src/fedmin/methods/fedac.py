@@ -22,10 +22,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedmin.client import Batches, Blocks, check_local, steps_of, walk
+from fedmin.client import LocalSteps, Stepping
 from fedmin.core import checks, schedule
-from fedmin.core.method import Exchange, Method, starting_point
-from fedmin.core.schedule import Stages
+from fedmin.core.method import Exchange, starting_point
 
 
 class Server(NamedTuple):
@@ -33,7 +32,13 @@ class Server(NamedTuple):
     w_ag: Array  # the model
 
 
-class FedAC(Method):
+class StronglyConvex(Stepping):
+    """Steps that count on strong convexity; apart from FedAC so that `mu` stands after `step`."""
+
+    mu: float = 0.01  # the strong convexity counted on
+
+
+class FedAC(LocalSteps, StronglyConvex):
     """Federated accelerated SGD, `version` 1 or 2 of the paper's coupling.
 
     >>> import fedmin
@@ -41,20 +46,15 @@ class FedAC(Method):
     2
     """
 
-    step: float | eqx.Module = 0.1  # eta
-    mu: float = 0.01  # the strong convexity counted on
-    local_steps: int | Stages = eqx.field(default=1, static=True)  # K
-    epochs: int | None = eqx.field(default=None, static=True)  # K as passes over the rows
-    batches: Batches = Blocks(32)
     version: int = eqx.field(default=1, static=True)  # FedAC-I or FedAC-II
 
     citation = "yuan2020fedac"
 
     def __check_init__(self):
-        check_local(self)
-        checks.positive("mu", self.mu)
         if self.version not in (1, 2):
             raise ValueError(f"version must be 1 (FedAC-I) or 2 (FedAC-II), got {self.version}")
+        for name in ("step", "mu"):  # the base classes' checks are called after this one
+            checks.positive(name, getattr(self, name))
         first = np.asarray(schedule.at(self.step, jnp.int32(0)))
         product = np.max(first * np.asarray(self.mu))
         if product >= 1:
@@ -84,7 +84,7 @@ class FedAC(Method):
     def client(self, problem, rows, state, down, now):
         start = Server(down["momentum"], down["model"])
         eta = jnp.asarray(schedule.at(self.step, now.round), start.w.dtype)
-        K = jnp.asarray(steps_of(self, rows, now.round)[1], eta.dtype)
+        K = jnp.asarray(self.steps(rows, now.round), eta.dtype)
         gamma, alpha, beta = self.coupling(eta, K)
 
         def advance(at, batch):
@@ -93,7 +93,7 @@ class FedAC(Method):
             w = (1 - 1 / alpha) * at.w + w_md / alpha - gamma * g
             return Server(w, w_md - eta * g)
 
-        end = walk(self, rows, start, now, advance)
+        end = self.walk(rows, start, now, advance)
         return {"model": end.w_ag - start.w_ag, "momentum": end.w - start.w}, state
 
     def server(self, problem, server_rows, server, learnt, now):

@@ -5,16 +5,14 @@ server      x <- x + eta_s mean(y - x)
 bytes       down d, up d
 """
 
-import equinox as eqx
 from jax import Array
 
-from fedmin.client import Batches, Blocks, check_local, descend
+from fedmin.client import LocalSteps
 from fedmin.core import checks
-from fedmin.core.method import Exchange, Method, starting_point
-from fedmin.core.schedule import Stages
+from fedmin.core.method import Exchange, starting_point
 
 
-class FedAvg(Method):
+class FedAvg(LocalSteps):
     """Federated averaging; `server_step` 1 is the classic method.
 
     >>> import fedmin
@@ -22,16 +20,11 @@ class FedAvg(Method):
     5
     """
 
-    step: float | eqx.Module = 0.1  # eta
-    local_steps: int | Stages = eqx.field(default=1, static=True)  # K
-    epochs: int | None = eqx.field(default=None, static=True)  # K as passes over the rows
-    batches: Batches = Blocks(32)
     server_step: float = 1.0  # eta_s
 
     citation = "mcmahan2017fedavg"
 
     def __check_init__(self):
-        check_local(self)
         checks.positive("server_step", self.server_step)
 
     def init_server(self, problem, roster, key: Array) -> Array:
@@ -45,7 +38,7 @@ class FedAvg(Method):
 
     def client(self, problem, rows, state, down, now):
         x = down["model"]
-        y, _ = descend(self, problem, rows, x, now)
+        y, _ = self.descend(problem, rows, x, now)
         return {"update": y - x}, state
 
     def server(self, problem, server_rows, x, learnt, now):

@@ -14,14 +14,12 @@ becomes x - mean((H_i + mu)^-1) g: a Newton step with the mean of the inverses.
 
 from typing import NamedTuple
 
-import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
 
-from fedmin.client import Batches, Blocks, check_local, descend
-from fedmin.core import checks
-from fedmin.core.method import Exchange, Method, starting_point
-from fedmin.core.schedule import Stages
+from fedmin.client import LocalSteps
+from fedmin.core.method import Exchange, starting_point
+from fedmin.methods.fedprox import Pulled
 
 
 class Server(NamedTuple):
@@ -29,7 +27,7 @@ class Server(NamedTuple):
     g: Array  # the mean gradient there
 
 
-class FedDANE(Method):
+class FedDANE(LocalSteps, Pulled):
     """Inexact DANE: clients minimise f_i corrected to have the mean gradient at x.
 
     >>> import fedmin
@@ -37,17 +35,7 @@ class FedDANE(Method):
     0.01
     """
 
-    step: float | eqx.Module = 0.1  # eta
-    mu: float = 0.1  # the pull towards x
-    local_steps: int | Stages = eqx.field(default=1, static=True)  # K
-    epochs: int | None = eqx.field(default=None, static=True)  # K as passes over the rows
-    batches: Batches = Blocks(32)
-
     citation = "li2019feddane"
-
-    def __check_init__(self):
-        check_local(self)
-        checks.between("mu", self.mu, 0.0)
 
     def init_server(self, problem, roster, key: Array) -> Server:
         x = starting_point(problem, key)
@@ -78,7 +66,7 @@ class FedDANE(Method):
     def solve(self, problem, rows, g_i, down, now):
         x, correction = down["model"], down["gradient"] - g_i
         also = lambda y: correction + self.mu * (y - x)
-        y, _ = descend(self, problem, rows, x, now, also)
+        y, _ = self.descend(problem, rows, x, now, also)
         return {"update": y - x}, g_i
 
     def move(self, problem, server_rows, server, learnt, now):

@@ -11,14 +11,12 @@ projected, so that sparsity or low rank is not lost by averaging.
 
 from typing import NamedTuple
 
-import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
 
-from fedmin.client import Batches, Blocks, check_local, walk
+from fedmin.client import LocalSteps
 from fedmin.core import checks, schedule
-from fedmin.core.method import Exchange, Method, starting_point
-from fedmin.core.schedule import Stages
+from fedmin.core.method import Exchange, starting_point
 from fedmin.methods.feddr import check_projection
 
 
@@ -27,7 +25,7 @@ class Server(NamedTuple):
     z: Array
 
 
-class FedDualAvg(Method):
+class FedDualAvg(LocalSteps):
     """Federated dual averaging over a set that has a projection.
 
     >>> import fedmin
@@ -35,17 +33,12 @@ class FedDualAvg(Method):
     1.0
     """
 
-    step: float | eqx.Module = 0.1  # eta
-    local_steps: int | Stages = eqx.field(default=1, static=True)  # K
-    epochs: int | None = eqx.field(default=None, static=True)  # K as passes over the rows
-    batches: Batches = Blocks(32)
     server_step: float = 1.0  # eta_s
 
     handles = frozenset({"rows", "domain"})
     citation = "yuan2021composite"
 
     def __check_init__(self):
-        check_local(self)
         checks.positive("server_step", self.server_step)
 
     def check(self, problem):
@@ -67,7 +60,7 @@ class FedDualAvg(Method):
         def advance(v, batch):
             return v - step * problem.grad(problem.domain.project(v), batch)
 
-        return {"update": walk(self, rows, z, now, advance) - z}, state
+        return {"update": self.walk(rows, z, now, advance) - z}, state
 
     def server(self, problem, server_rows, server, learnt, now):
         z = server.z + self.server_step * learnt.mean["update"]

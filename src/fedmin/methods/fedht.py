@@ -18,11 +18,10 @@ import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
 
-from fedmin.client import Batches, Blocks, check_local, descend
+from fedmin.client import LocalSteps
 from fedmin.core.domain import Free
 from fedmin.core.method import Exchange, Method, starting_point
 from fedmin.core.payload import Payload, is_payload
-from fedmin.core.schedule import Stages
 
 
 class Server(NamedTuple):
@@ -85,7 +84,7 @@ def stable_for(rounds: Array, old: Array, new: Array) -> Array:
     return jnp.where(jnp.all((old != 0) == (new != 0)), rounds + 1, 0).astype(jnp.int32)
 
 
-class FedHT(Thresholding):
+class FedHT(LocalSteps, Thresholding):
     """Federated hard thresholding: FedAvg whose server projects onto the problem's domain.
 
     >>> import fedmin
@@ -97,15 +96,9 @@ class FedHT(Thresholding):
     True
     """
 
-    step: float | eqx.Module = 0.1  # gamma
-    local_steps: int | Stages = eqx.field(default=1, static=True)  # K
-    epochs: int | None = eqx.field(default=None, static=True)  # K as passes over the rows
-    batches: Batches = Blocks(32)  # b
-
-    def __check_init__(self):
-        check_local(self)
+    step: float | eqx.Module = 0.1  # gamma, a number or a schedule
 
     def client(self, problem, rows, state, down, now):
         x = spread(down["model"])
-        y, _ = descend(self, problem, rows, x, now)
+        y, _ = self.descend(problem, rows, x, now)
         return {"update": y - x}, state

@@ -8,7 +8,6 @@ What a client sends lies in the domain too, and so travels as compactly as the m
 has gamma = 1/(6 l_s) with l_s the clients' smoothness on sparse vectors, and growing batches.
 """
 
-from fedmin.client import descend
 from fedmin.methods.fedht import FedHT, spread
 
 
@@ -26,5 +25,5 @@ class FedIterHT(FedHT):
 
     def client(self, problem, rows, state, down, now):
         domain = problem.domain
-        y, _ = descend(self, problem, rows, spread(down["model"]), now, after=domain.project)
+        y, _ = self.descend(problem, rows, spread(down["model"]), now, after=domain.project)
         return {"model": domain.compact(y)}, state

@@ -11,14 +11,13 @@ With `locally=False` clients do not project, which is projected FedAvg.
 import equinox as eqx
 from jax import Array
 
-from fedmin.client import Batches, Blocks, check_local, descend
+from fedmin.client import LocalSteps
 from fedmin.core import checks
-from fedmin.core.method import Exchange, Method, starting_point
-from fedmin.core.schedule import Stages
+from fedmin.core.method import Exchange, starting_point
 from fedmin.methods.feddr import check_projection
 
 
-class FedMid(Method):
+class FedMid(LocalSteps):
     """FedAvg over a set by projections, everywhere or at the server only.
 
     >>> import fedmin
@@ -26,10 +25,6 @@ class FedMid(Method):
     1.0
     """
 
-    step: float | eqx.Module = 0.1  # eta
-    local_steps: int | Stages = eqx.field(default=1, static=True)  # K
-    epochs: int | None = eqx.field(default=None, static=True)  # K as passes over the rows
-    batches: Batches = Blocks(32)
     server_step: float = 1.0  # eta_s
     locally: bool = eqx.field(default=True, static=True)  # clients project too
 
@@ -37,7 +32,6 @@ class FedMid(Method):
     citation = "yuan2021composite"
 
     def __check_init__(self):
-        check_local(self)
         checks.positive("server_step", self.server_step)
 
     def check(self, problem):
@@ -55,7 +49,7 @@ class FedMid(Method):
     def client(self, problem, rows, state, down, now):
         x = down["model"]
         after = problem.domain.project if self.locally else None
-        y, _ = descend(self, problem, rows, x, now, after=after)
+        y, _ = self.descend(problem, rows, x, now, after=after)
         return {"update": y - x}, state
 
     def server(self, problem, server_rows, x, learnt, now):

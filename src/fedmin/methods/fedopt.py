@@ -17,10 +17,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
 
-from fedmin.client import Batches, Blocks, check_local, descend
+from fedmin.client import LocalSteps
 from fedmin.core import checks
-from fedmin.core.method import Exchange, Method, starting_point
-from fedmin.core.schedule import Stages
+from fedmin.core.method import Exchange, starting_point
 
 
 class Adagrad(eqx.Module):
@@ -69,7 +68,7 @@ class Server(NamedTuple):
     v: Array  # running size of their squares
 
 
-class FedOpt(Method):
+class FedOpt(LocalSteps):
     """FedAdagrad, FedAdam or FedYogi, by the `second` moment rule.
 
     >>> import fedmin
@@ -77,10 +76,6 @@ class FedOpt(Method):
     Yogi(beta2=0.9)
     """
 
-    step: float | eqx.Module = 0.1  # eta
-    local_steps: int | Stages = eqx.field(default=1, static=True)  # K
-    epochs: int | None = eqx.field(default=None, static=True)  # K as passes over the rows
-    batches: Batches = Blocks(32)
     server_step: float = 0.01  # eta_s
     beta1: float = 0.9  # of the first moment
     tau: float = 1e-3  # added to the root of the second
@@ -89,7 +84,6 @@ class FedOpt(Method):
     citation = "reddi2021fedopt"
 
     def __check_init__(self):
-        check_local(self)
         checks.positive("server_step", self.server_step)
         checks.between("beta1", self.beta1, 0.0, 1.0)
         checks.positive("tau", self.tau)
@@ -109,7 +103,7 @@ class FedOpt(Method):
 
     def client(self, problem, rows, state, down, now):
         x = down["model"]
-        y, _ = descend(self, problem, rows, x, now)
+        y, _ = self.descend(problem, rows, x, now)
         return {"update": y - x}, state
 
     def server(self, problem, server_rows, server, learnt, now):

@@ -5,16 +5,23 @@ server      x <- x + mean(y - x)
 bytes       down d, up d
 """
 
-import equinox as eqx
 from jax import Array
 
-from fedmin.client import Batches, Blocks, check_local, descend
+from fedmin.client import LocalSteps, Stepping
 from fedmin.core import checks
-from fedmin.core.method import Exchange, Method, starting_point
-from fedmin.core.schedule import Stages
+from fedmin.core.method import Exchange, starting_point
 
 
-class FedProx(Method):
+class Pulled(Stepping):
+    """Steps on f_i(y) + mu/2 |y - x|^2, with x the server's model: FedProx's and FedDANE's."""
+
+    mu: float = 0.1  # the pull towards x
+
+    def __check_init__(self):
+        checks.between("mu", self.mu, 0.0)
+
+
+class FedProx(LocalSteps, Pulled):
     """FedAvg whose clients minimise f_i(y) + mu/2 |y - x|^2; mu = 0 is FedAvg.
 
     >>> import fedmin
@@ -22,17 +29,7 @@ class FedProx(Method):
     0.01
     """
 
-    step: float | eqx.Module = 0.1  # eta
-    mu: float = 0.1  # the pull towards x
-    local_steps: int | Stages = eqx.field(default=1, static=True)  # K
-    epochs: int | None = eqx.field(default=None, static=True)  # K as passes over the rows
-    batches: Batches = Blocks(32)
-
     citation = "li2020fedprox"
-
-    def __check_init__(self):
-        check_local(self)
-        checks.between("mu", self.mu, 0.0)
 
     def init_server(self, problem, roster, key: Array) -> Array:
         return starting_point(problem, key)  # x
@@ -45,7 +42,7 @@ class FedProx(Method):
 
     def client(self, problem, rows, state, down, now):
         x = down["model"]
-        y, _ = descend(self, problem, rows, x, now, lambda y: self.mu * (y - x))
+        y, _ = self.descend(problem, rows, x, now, lambda y: self.mu * (y - x))
         return {"update": y - x}, state
 
     def server(self, problem, server_rows, x, learnt, now):

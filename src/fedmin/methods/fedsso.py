@@ -37,12 +37,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedmin.client import Batches, Blocks, check_local, descend
+from fedmin.client import LocalSteps
 from fedmin.core import checks, schedule
-from fedmin.core.method import Exchange, Method, starting_point
+from fedmin.core.method import Exchange, starting_point
 from fedmin.core.schedule import Stages
 from fedmin.server.quasi_newton import bfgs
-from fedmin.server.quasi_newton.forms import LBFGS, SMALL, QuasiNewton, DenseInverse, Start
+from fedmin.server.quasi_newton.forms import LBFGS, SMALL, DenseInverse, QuasiNewton, Start
 
 Pairs = Literal["rounds", "same clients", "both points"]
 
@@ -91,7 +91,7 @@ class Last(NamedTuple):
     round: Array  # of when; below 0 before the first
 
 
-class FedSSO(Method):
+class FedSSO(LocalSteps):
     """Quasi-Newton steps at the server.
 
     >>> import fedmin
@@ -104,10 +104,9 @@ class FedSSO(Method):
     True
     """
 
-    step: float | eqx.Module = 0.1  # alpha
+    step: float | eqx.Module = 0.1  # alpha, a number or a schedule
     local_steps: int | Stages = eqx.field(default=1, static=True)  # tau
     epochs: int | None = eqx.field(default=None, static=True)  # tau as passes over the rows
-    batches: Batches = Blocks(32)
     server_step: float | eqx.Module = 1.0  # eta
     curvature: QuasiNewton | None = None  # left out: DenseInverse() for small d, else LBFGS()
     reset: int = eqx.field(default=200, static=True)  # R
@@ -122,7 +121,6 @@ class FedSSO(Method):
     citation = "ma2023fedsso"
 
     def __check_init__(self):
-        check_local(self)
         for name in ("server_step", "least", "reach"):
             checks.positive(name, getattr(self, name))
         if not np.all(np.asarray(self.least) < np.asarray(self.most)):
@@ -204,7 +202,7 @@ class FedSSO(Method):
 
     def _update(self, problem, rows, x: Array, now) -> Array:
         """(z - x)/tau, from the round's batches."""
-        z, steps = descend(self, problem, rows, x, now)
+        z, steps = self.descend(problem, rows, x, now)
         return (z - x) / steps.astype(x.dtype)
 
     def server(self, problem, server_rows, server, learnt, now):

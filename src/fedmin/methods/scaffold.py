@@ -11,14 +11,12 @@ weights it keeps c = sum p_i c_i, which is what makes the corrections cancel.
 
 from typing import NamedTuple
 
-import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
 
-from fedmin.client import Batches, Blocks, check_local, descend
+from fedmin.client import LocalSteps
 from fedmin.core import checks, schedule
-from fedmin.core.method import Exchange, Method, starting_point
-from fedmin.core.schedule import Stages
+from fedmin.core.method import Exchange, starting_point
 
 
 class Server(NamedTuple):
@@ -26,7 +24,7 @@ class Server(NamedTuple):
     c: Array  # sum of p_i c_i
 
 
-class Scaffold(Method):
+class Scaffold(LocalSteps):
     """FedAvg with drift correction; clients keep c_i, which starts at 0.
 
     >>> import fedmin
@@ -34,16 +32,11 @@ class Scaffold(Method):
     1.0
     """
 
-    step: float | eqx.Module = 0.1  # eta
-    local_steps: int | Stages = eqx.field(default=1, static=True)  # K
-    epochs: int | None = eqx.field(default=None, static=True)  # K as passes over the rows
-    batches: Batches = Blocks(32)
     server_step: float = 1.0  # eta_s
 
     citation = "karimireddy2020scaffold"
 
     def __check_init__(self):
-        check_local(self)
         checks.positive("server_step", self.server_step)
 
     def init_server(self, problem, roster, key: Array) -> Server:
@@ -62,7 +55,7 @@ class Scaffold(Method):
     def client(self, problem, rows, c_i, down, now):
         x, c = down["model"], down["control"]
         drift = c - c_i
-        y, steps = descend(self, problem, rows, x, now, lambda y: drift)
+        y, steps = self.descend(problem, rows, x, now, lambda y: drift)
         eta = schedule.at(self.step, now.round)
         c_new = (x - y) / (steps.astype(x.dtype) * eta) - drift
         return {"update": y - x, "control": c_new - c_i}, c_new

@@ -28,7 +28,7 @@ class ScaffoldHT(Scaffold):
         check_projection(self, problem)
 
     def init_server(self, problem, roster, key):
-        x, c = Scaffold.init_server(self, problem, key)
+        x, c = Scaffold.init_server(self, problem, roster, key)
         return Server(problem.domain.projected(x), c)
 
     def client(self, problem, rows, c_i, down, now):
