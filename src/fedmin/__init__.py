@@ -72,6 +72,7 @@ from fedmin.engines.sessions.checkpoint import Checkpoint, CheckpointError
 from fedmin.engines.sessions.site import ClientError
 from fedmin.engines.simulator.simulator import Simulator
 from fedmin.engines.transports.memory import Loopback
+from fedmin.engines.transports.processes import Processes
 from fedmin.methods import (
     DONE,
     SSCA,
@@ -154,6 +155,7 @@ __all__ = [
     "RankBall",
     "ClientError",
     "Loopback",
+    "Processes",
     "Simulator",
     "Federation",
     "Roster",
@@ -272,7 +274,8 @@ _ROOMS = {
     "fedmin.core.rows": ("Columns", "Shard"),
     "fedmin.core.roster": ("ColumnOwners",),
     "fedmin.core.column_problem": ("OnColumns",),
-    "fedmin.server.quasi_newton.forms": ("DFP", "LBFGS", "DenseInverse", "DenseSolve", "QuasiNewton"),
+    "fedmin.server.quasi_newton.forms": ("DFP", "LBFGS", "DenseInverse", "DenseSolve",
+                                         "QuasiNewton"),
     "fedmin.sklearn": ("FederatedClassifier",),
 }  # fmt: skip
 _PLACES = {name: room for room, names in _ROOMS.items() for name in names}

@@ -24,8 +24,7 @@ from fedmin.core.roster import Roster
 from fedmin.core.stopping import Rule
 from fedmin.domains import Entries
 from fedmin.engines.drive import Interrupt
-from fedmin.engines.measuring import recorded
-from fedmin.engines.messages import info_of, training_of
+from fedmin.engines.messages import reports_of
 from fedmin.engines.progress import Show
 from fedmin.engines.round import Run
 from fedmin.engines.sessions.checkpoint import Checkpoint
@@ -205,8 +204,7 @@ def assemble(
         checks.is_a("stop", stop, Rule, 'Stop("accuracy", above=0.9)')
     run = Run(problem, method, channel, participation, record, stop)
     if stop is not None:
-        info = info_of(run, roster, training_of(run, roster), federation.server_rows)
-        stop.check(recorded(run, roster, info))
+        stop.check(reports_of(run, roster, federation.server_rows).names)
     return run
 
 

@@ -1,4 +1,4 @@
-"""Chain: several stages behind each other; the client's halves in order, the server's in reverse."""
+"""Chain: stages behind each other; the client's halves in order, the server's in reverse."""
 
 from typing import Any
 

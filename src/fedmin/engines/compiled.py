@@ -1,6 +1,6 @@
 """Compiled programs that the next run of the same form uses again, and no more of them than fit.
 
-Every compiled program takes dozens of pieces of memory, of which Linux allows a process some 65,000;
+A compiled program takes dozens of pieces of memory, of which Linux allows a process some 65,000;
 where there are no more the compiler dies without a word. So the least recently used ones are
 forgotten, each by itself: a user's own compiled functions are never touched.
 """
@@ -15,12 +15,12 @@ import jax
 MOST = 192  # forms whose programs are kept
 
 
-class Compiled:
-    """A few jitted functions for each form of a run; the newest `most` forms are kept.
+class Recent:
+    """What was made for each form of a run; the newest `most` forms are kept.
 
     >>> import jax
-    >>> from fedmin.engines.compiled import Compiled
-    >>> kept = Compiled(most=1)
+    >>> from fedmin.engines.compiled import Recent
+    >>> kept = Recent(most=1)
     >>> first = kept.get("a", lambda: (jax.jit(lambda x: x + 1),))
     >>> kept.get("a", lambda: 1 / 0) is first
     True
@@ -29,23 +29,25 @@ class Compiled:
     ['b']
     """
 
-    def __init__(self, most: int = MOST):
+    def __init__(self, most: int):
         self.most = most
         self.forms: OrderedDict[Hashable, Any] = OrderedDict()
 
     def get(self, form: Hashable, make: Callable[[], Any]) -> Any:
-        """The functions of this form, made if they are not there."""
+        """What belongs to this form, made if it is not there."""
         if form not in self.forms:
             self.forms[form] = make()
         self.forms.move_to_end(form)
         while len(self.forms) > self.most:
             _, old = self.forms.popitem(last=False)
             for function in old:
-                function.clear_cache()
+                if hasattr(function, "clear_cache"):
+                    function.clear_cache()
         return self.forms[form]
 
 
-PROGRAMS = Compiled()
+PROGRAMS = Recent(MOST)  # jitted functions
+SHAPES = Recent(4 * MOST)  # of messages: found by tracing, which takes as long as a short run
 
 
 class Filtered:

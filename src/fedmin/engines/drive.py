@@ -52,13 +52,12 @@ class Stepper(ABC):
         """Go on by up to `length` rounds after `done`; what happened, for each run."""
 
     def keep(self, done: int) -> None:
-        """See to it that every other party remembers this round; before a checkpoint is written."""
+        """Have all other parties remember this round, before a checkpoint is written."""
+        return
 
     def go_back(self, done: int) -> None:
-        """See to it that every other party is where it was after this round."""
-
-    def close(self) -> None:
-        """No more rounds will come."""
+        """Have all other parties be where they were after this round."""
+        return
 
 
 @dataclass

@@ -8,6 +8,7 @@ federation's test rows) it measures itself. The simulator computes the same sums
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -42,22 +43,27 @@ class Evaluation:
     metrics: tuple[int, ...]  # numbers of the metrics that need the clients' rows
     trips: tuple[Trip, ...]
 
-    def like(self) -> Any:
-        """The shapes of the server's state while it looks."""
-        return jax.eval_shape(lambda: self.start(_model(self.run, self.roster)))
+    @cached_property
+    def blank(self) -> Any:
+        """The server's state before the first trip, of a model of zeros."""
+        run, roster = self.run, self.roster
+        record = [run.record[m] for m in self.metrics]
+
+        def make():
+            x = _model(run, roster)
+            if roster.owners is None:
+                return Measured(x, _site_sums(run, record, x, _zeros(roster.blank())))
+            empty = column_trips.no_estimate(run.problem)
+            own = Measured(x, [m.of_estimate(run.problem, empty) for m in record])
+            return column_trips.start(run.problem, column_trips.ALL, own, _scores(record))
+
+        return _zeros(jax.eval_shape(make))
 
     def start(self, x: Array) -> Any:
         """The server's state before the first trip."""
-        run, roster = self.run, self.roster
-        record = [run.record[m] for m in self.metrics]
-        if roster.owners is None:
-            rows = roster.blank()
-            like = jax.eval_shape(lambda r: _site_sums(run, record, x, r), rows)
-            zeros = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), like)
-            return Measured(x, zeros)
-        empty = column_trips.no_estimate(run.problem)
-        own = Measured(x, [m.of_estimate(run.problem, empty) for m in record])
-        return column_trips.start(run.problem, column_trips.ALL, own, _scores(record))
+        if self.roster.owners is None:
+            return self.blank._replace(x=x)
+        return self.blank._replace(own=self.blank.own._replace(x=x))
 
     def sums(self, state: Any) -> dict[int, Any]:
         """The sums that the trips have brought, by the metric's number."""
@@ -80,6 +86,10 @@ def evaluation(run: Run, roster: Roster) -> Evaluation:
     gradients = any("gradients" in metric.needs for metric in record)
     trips = column_trips.looks(run.problem, lambda own: own.x, done, gradients, _scores(record))
     return Evaluation(run, roster, wanted, trips)
+
+
+def _zeros(like: Any) -> Any:
+    return jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), like)
 
 
 def _scores(record: list[Metric]) -> bool:

@@ -22,7 +22,8 @@ from fedmin.core.channel import Channel, Cohort
 from fedmin.core.ledger import Ledger, Line
 from fedmin.core.method import Exchange, Gathered, Method, Now, Relay, Sum, Trip
 from fedmin.core.roster import Roster
-from fedmin.engines.measuring import evaluation
+from fedmin.engines.compiled import SHAPES, form_of
+from fedmin.engines.measuring import evaluation, recorded
 from fedmin.engines.round import Notice, Run, combined_zeros, delivered, known, split_report
 from fedmin.engines.sessions import seal, wire
 
@@ -119,10 +120,15 @@ def training_of(run: Run, roster: Roster) -> Training:
 
 
 def messages_of(run: Run, roster: Roster) -> Messages:
-    """The shapes of all messages, found without computing anything."""
+    """The shapes of all messages, found without computing anything; once a form of run."""
+    form = ("messages", form_of(run, roster.unnamed()))
+    return SHAPES.get(form, lambda: _messages(run, roster))
+
+
+def _messages(run: Run, roster: Roster) -> Messages:
     training = training_of(run, roster)
     looks = evaluation(run, roster)
-    forms = _forms(run, Plain(), looks.trips, roster, looks.like(), ()) if looks.trips else ()
+    forms = _forms(run, Plain(), looks.trips, roster, looks.blank, ()) if looks.trips else ()
     look = Purpose("evaluation", wire.EVALUATION, Plain(), forms)
     return Messages(training.purpose, look, training)
 
@@ -160,6 +166,23 @@ def _forms(
             f"receivers are asked: what they are sent would reach nobody"
         )
     return tuple(found)
+
+
+class Reports(NamedTuple):
+    """What is recorded of a run."""
+
+    info: dict[str, Any]  # what the server reports, before round 0
+    names: tuple[str, ...]  # of everything that is recorded
+
+
+def reports_of(run: Run, roster: Roster, server_rows: Any) -> Reports:
+    """What is recorded of such a run; found once a form of run."""
+
+    def make() -> Reports:
+        info = info_of(run, roster, messages_of(run, roster).states, server_rows)
+        return Reports(info, recorded(run, roster, info))
+
+    return SHAPES.get(("reports", form_of(run, roster.unnamed(), server_rows)), make)
 
 
 def info_of(run: Run, roster: Roster, training: Training, server_rows: Any) -> dict[str, Any]:

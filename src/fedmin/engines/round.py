@@ -85,6 +85,9 @@ def now_of(key: Array, secret: Array, round: Array, trip: int, party: Array | in
     return Now(round, key_of(key, round, trip, SHARED), key_of(secret, round, trip, party))
 
 
+now_at = jax.jit(now_of)  # for those who ask once a trip
+
+
 # ---------------------------------------------------------------- what clients know
 
 

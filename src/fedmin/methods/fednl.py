@@ -72,7 +72,7 @@ class FedNL(Method):
     def client(self, problem, rows, H_i, down, now):
         x = down["model"]
         change = problem.hessian(x, rows) - H_i
-        S = self.compress(change, same_for_all(now))
+        S = self.compress(change, now.key)
         H_i = H_i + self.alpha * self.compress.matrix(S.dense())
         up = {"gradient": problem.grad(x, rows), "hessian": S, "error": jnp.linalg.norm(change)}
         return up, H_i
@@ -114,8 +114,3 @@ def check_size(method, d: int) -> None:
 def solve(H: Array, ell: Array, b: Array) -> Array:
     """(H + ell)^-1 b; not a number if H + ell is not positive definite."""
     return jax.scipy.linalg.solve(H + ell * jnp.eye(len(b), dtype=b.dtype), b, assume_a="pos")
-
-
-def same_for_all(now) -> Array:
-    """A key of the round, whoever asks: then clients may be renumbered."""
-    return jax.random.fold_in(jax.random.key(0), now.round)

@@ -20,7 +20,7 @@ from jax import Array
 
 from fedmin.client import Compressor, TopRank
 from fedmin.core.method import Exchange, Method, starting_point
-from fedmin.methods.fednl import check_learning, check_size, same_for_all, solve
+from fedmin.methods.fednl import check_learning, check_size, solve
 
 
 class Learned(NamedTuple):
@@ -71,7 +71,7 @@ class FedNLPP(Method):
     def client(self, problem, rows, old, down, now):
         x = down["model"]
         true = problem.hessian(x, rows)
-        S = self.compress(true - old.H, same_for_all(now))
+        S = self.compress(true - old.H, now.key)
         H = old.H + self.alpha * self.compress.matrix(S.dense())
         ell = jnp.linalg.norm(H - true)
         g = H @ x + ell * x - problem.grad(x, rows)

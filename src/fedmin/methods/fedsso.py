@@ -39,7 +39,7 @@ from jax import Array
 
 from fedmin.client import LocalSteps
 from fedmin.core import checks, schedule
-from fedmin.core.method import Exchange, starting_point
+from fedmin.core.method import Exchange, Reported, starting_point
 from fedmin.core.schedule import Stages
 from fedmin.server.quasi_newton import bfgs
 from fedmin.server.quasi_newton.forms import LBFGS, SMALL, DenseInverse, QuasiNewton, Start
@@ -55,25 +55,12 @@ class Points(NamedTuple):
     known: Array  # bool: there are such
 
 
-class Counts(NamedTuple):
-    """What became of pairs and steps so far."""
-
-    accepted: Array
-    repaired: Array
-    skipped: Array
-    resets: Array  # begun anew, by the clock R or by the guard
-    cut: Array  # steps that were too long
-
-
 class Server(NamedTuple):
     x: Array  # x_k
     curvature: Any  # the form's own
     points: Points
     along: Array  # the last step was -along B^-1 g
     age: Array  # rounds since B = I
-    counts: Counts
-    ratio: Array  # |y|^2/(y.s) of the last pair, 0 if y.s is
-    length: Array  # of the last step
     memory: Any  # of what clients sent before, if it is remembered
 
 
@@ -162,9 +149,6 @@ class FedSSO(LocalSteps):
             points=Points(jnp.copy(x), jnp.zeros_like(x), jnp.array(False)),
             along=zero,
             age=none,
-            counts=Counts(*[none] * len(Counts._fields)),
-            ratio=zero,
-            length=zero,
             memory=Memory(jnp.zeros_like(x), zero) if self.remember else (),
         )
 
@@ -220,17 +204,25 @@ class FedSSO(LocalSteps):
         step = self._form(len(x)).advance(server.curvature, pair, g, start, self.scaled)
         along, cut = self._cut(x, step.p, now)
         again = start.clear | step.anew
-        return Server(
+        state = Server(
             x=x - along * step.p,
             curvature=step.state,
             points=Points(x, g, jnp.array(True)),
             along=along,
             age=jnp.where(again, 1, age + 1),
-            counts=_counted(server.counts, pair, due & ~start.clear, again, cut),
-            ratio=jnp.where(due, _ratio(s, y), server.ratio),
-            length=along * jnp.linalg.norm(step.p),
             memory=memory,
         )
+        used, repaired = pair.used & ~start.clear, pair.used & pair.repaired & ~start.clear
+        info = {
+            "pairs_accepted": used & ~repaired,
+            "pairs_repaired": repaired,
+            "pairs_skipped": due & ~start.clear & ~used,
+            "resets": again,  # begun anew, by the clock R or by the guard
+            "steps_cut": cut,
+            "curvature": _ratio(s, y),  # of the last pair
+            "step_norm": along * jnp.linalg.norm(step.p),
+        }
+        return Reported(state, info)
 
     def _pair(self, server: Server, g: Array, learnt) -> tuple[Array, Array, Array]:
         """s, y, and whether they are a pair at all."""
@@ -253,25 +245,8 @@ class FedSSO(LocalSteps):
     def solution(self, server):
         return server.x
 
-    def report(self, server) -> dict[str, Array]:
-        counts = server.counts
-        return {
-            "pairs_accepted": counts.accepted,
-            "pairs_repaired": counts.repaired,
-            "pairs_skipped": counts.skipped,
-            "resets": counts.resets,
-            "steps_cut": counts.cut,
-            "curvature": server.ratio,
-            "step_norm": server.length,
-        }
-
-
-def _counted(counts: Counts, pair: bfgs.Pair, due: Array, again: Array, cut: Array) -> Counts:
-    used, repaired = due & pair.used, due & pair.used & pair.repaired
-    new = Counts(used & ~repaired, repaired, due & ~used, again, cut)
-    return Counts(*(n + one.astype(n.dtype) for n, one in zip(counts, new, strict=True)))
-
 
 def _ratio(s: Array, y: Array) -> Array:
+    """|y|^2/(y.s), 0 if y.s is."""
     cur = jnp.dot(y, s)
     return jnp.where(cur == 0, 0, jnp.dot(y, y) / jnp.where(cur == 0, 1, cur))

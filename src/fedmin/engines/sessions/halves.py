@@ -40,6 +40,7 @@ class Transport(ABC):
 
     def close(self) -> None:
         """No more messages will come."""
+        return
 
 
 class Halves(Stepper):

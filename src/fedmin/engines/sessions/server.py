@@ -21,8 +21,8 @@ from fedmin.core.result import Best
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows
 from fedmin.engines.compiled import PROGRAMS, Filtered, form_of
-from fedmin.engines.measuring import best_of, evaluation, finished, recorded, rows_sums
-from fedmin.engines.messages import Purpose, info_of, messages_of
+from fedmin.engines.measuring import best_of, evaluation, finished, rows_sums
+from fedmin.engines.messages import Purpose, messages_of, reports_of
 from fedmin.engines.round import (
     COHORT,
     NOBODY,
@@ -33,7 +33,7 @@ from fedmin.engines.round import (
     combine,
     fluid,
     key_of,
-    now_of,
+    now_at,
     server_part,
     start_key,
 )
@@ -83,10 +83,9 @@ class ServerSession:
         self.server_rows, self.test = jax.tree.map(jnp.asarray, (server_rows, test))
         self.messages = messages_of(run, roster)
         self.evaluation = evaluation(self.run, roster)
-        self.key = jax.random.key(seed)
+        self.key, self.unnamed = jax.random.key(seed), roster.unnamed()
         self.secret = self.key if secret is None else secret
-        info = info_of(run, roster, self.messages.states, server_rows)
-        self.names = recorded(run, roster, info)
+        info, self.names = reports_of(run, roster, server_rows)
         self.programs = _programs(self.run, roster)
         kept = tuple(
             jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), form.server_memory)
@@ -167,7 +166,7 @@ class ServerSession:
         if trip.broadcast is not None:
             training = purpose is self.messages.training
             state = self.state.method if training else self._look
-            args = (self.run, self.roster.unnamed(), training, e, state, self._now())
+            args = (self.run, self.unnamed, training, e, state, self._now())
             down = jax.device_get(self.programs[0](*args))
         found = []
         for i in phase.asked:
@@ -180,7 +179,8 @@ class ServerSession:
     def _packets(self, relay: int, i: int) -> np.ndarray:
         """The packets of a relay that wait for client i, in the order of their senders."""
         phase = self._phase
-        assert phase is not None and phase.purpose is not None
+        assert phase is not None
+        assert phase.purpose is not None
         waiting = phase.packets.get((relay, i), {})
         like = phase.purpose.packets(relay, i, self.roster.clients)
         return np.stack([waiting[s] for s in sorted(waiting)]) if waiting else like
@@ -190,7 +190,7 @@ class ServerSession:
         assert phase is not None
         first = 0 if phase.purpose is None else phase.purpose.first
         t = jnp.int32(phase.round)
-        return now_of(self.key, self.secret, t, first + phase.trip, SERVER)
+        return now_at(self.key, self.secret, t, first + phase.trip, SERVER)
 
     # ------------------------------------------------------------ taking in
 
@@ -273,7 +273,7 @@ class ServerSession:
         if training:
             state, memory, info = old.method, old.channel[e], old.info
         state, memory, info, fine = self.programs[1](
-            self.run, self.roster.unnamed(), training, e, self.server_rows, state, memory, info,
+            self.run, self.unnamed, training, e, self.server_rows, state, memory, info,
             sent, cohort, self._now(),
         )  # fmt: skip
         if not fine:

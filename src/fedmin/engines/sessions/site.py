@@ -31,7 +31,7 @@ from fedmin.engines.round import (
     delivered,
     fluid,
     known,
-    now_of,
+    now_at,
     site_part,
     start_key,
 )
@@ -100,7 +100,7 @@ class SiteSession:
         self.messages = messages_of(run, roster) if messages is None else messages
         self.key = jax.random.key(seed)
         self.secret = self.key if secret is None else secret
-        self.rows = roster.view(me, rows)
+        self.rows, self.unnamed = roster.view(me, rows), roster.unnamed()
         self.programs = _programs(self.run, roster)
         self.state = self._first_state()
         self.sealer = Sealer(me)
@@ -208,14 +208,14 @@ class SiteSession:
         """The method's own part."""
         e, me, training = place.trip, self.me, place.phase == 1
         number = e + (0 if training else wire.EVALUATION)
-        now = now_of(self.key, self.secret, jnp.int32(place.round), number, me)
+        now = now_at(self.key, self.secret, jnp.int32(place.round), number, me)
         state = self.state
         held, memory = (state.client, state.memory[e]) if training else ((), ())
         part = self.programs[0] if training else self.programs[1]
         share = jnp.asarray(self.roster.share(me))
         try:
             sent, held, memory, fine = part(
-                self.run, self.roster.unnamed(), e, self.rows, held, memory, down, share, now
+                self.run, self.unnamed, e, self.rows, held, memory, down, share, now
             )
             fine = bool(fine)
         except Exception as error:

@@ -84,8 +84,10 @@ def _add_devices(spec: ProgramSpec, tree: Any) -> Any:
     return lax.psum(tree, AXIS) if spec.devices > 1 else tree
 
 
-def _ask(spec: ProgramSpec, run: Run, trip, e: int, data: Data, sites: SiteState, here: Here, t, key,
-         notices):  # fmt: skip
+def _ask(
+    spec: ProgramSpec, run: Run, trip, e: int, data: Data, sites: SiteState, here: Here, t, key,
+    notices,
+):  # fmt: skip
     """This device's clients' parts: replies combined, states, memory, and who is at fault."""
     ids, population = here.ids, data.roster.clients
     share = spec.share(population)
@@ -140,8 +142,9 @@ def _ask(spec: ProgramSpec, run: Run, trip, e: int, data: Data, sites: SiteState
     return again_if_bad(everyone, carry)
 
 
-def _trip(spec: ProgramSpec, run: Run, trip, e: int, data: Data, state: State, here: Here, t, key,
-          notices):  # fmt: skip
+def _trip(
+    spec: ProgramSpec, run: Run, trip, e: int, data: Data, state: State, here: Here, t, key, notices
+):
     """One trip; the new state and the first client whose reply is not finite.
 
     What clients learn in it is added to `notices`.

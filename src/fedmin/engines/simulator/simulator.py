@@ -13,8 +13,7 @@ from fedmin.core.ledger import Ledger
 from fedmin.core.result import Result
 from fedmin.core.serialize import digest
 from fedmin.engines.drive import Interrupt, Segment, Stepper, drive, result_of
-from fedmin.engines.measuring import recorded
-from fedmin.engines.messages import info_of, ledger_of, messages_of
+from fedmin.engines.messages import ledger_of, messages_of, reports_of
 from fedmin.engines.progress import Show
 from fedmin.engines.round import Run
 from fedmin.engines.sessions.checkpoint import Checkpoint, Keeper
@@ -86,8 +85,7 @@ class Simulator:
         on_cpu = jax.default_backend() == "cpu"
         chunk = min(self.chunk or (1 if on_cpu else 64), -(-cohort // devices))
         messages = messages_of(run, roster)
-        info = info_of(run, roster, messages.states, federation.server_rows)
-        names = recorded(run, roster, info)
+        names = reports_of(run, roster, federation.server_rows).names
         memories = [form.memory for form in messages.training.forms]
         owned = bool(jax.tree.leaves((messages.states.client, memories)))
         spec = ProgramSpec(devices, chunk, names, owned, batched)
