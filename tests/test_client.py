@@ -1,4 +1,6 @@
-"""What a client does by itself: random orders, batches, sums over all its rows."""
+"""What a client does by itself: random orders, batches, sums over all its rows, local steps."""
+
+import dataclasses
 
 import equinox as eqx
 import jax
@@ -8,7 +10,9 @@ import pytest
 import scipy.stats
 
 import fedmin
+from fedmin.client import LocalSteps
 from fedmin.client.shuffle import shuffled
+from fedmin.methods import METHODS
 
 # ---------------------------------------------------------------- random orders
 
@@ -230,3 +234,80 @@ def test_gradient_in_blocks_is_the_gradient(weights):
     expected = (v * (z[mine] @ np.asarray(x) - y[mine])) @ z[mine] / v.sum() + 0.3 * np.asarray(x)
     np.testing.assert_allclose(problem.grad(x, rows), expected, rtol=1e-12)
     np.testing.assert_allclose(problem.grad(x, rows.all()), expected, rtol=1e-12)
+
+
+# ---------------------------------------------------------------- local steps
+
+# what is given without a name, in this order: code that calls FedProx(0.1, 0.01) must not change
+# its meaning when a base class does
+LOCAL = "step local_steps epochs batches"
+ORDER = {
+    "fedavg": f"{LOCAL} server_step",
+    "fedprox": "step mu local_steps epochs batches",
+    "scaffold": f"{LOCAL} server_step",
+    "fedopt": f"{LOCAL} server_step beta1 tau second",
+    "fedht": LOCAL,
+    "fediterht": LOCAL,
+    "scaffoldht": f"{LOCAL} server_step",
+    "fedsso": f"{LOCAL} server_step curvature reset least most bad_pairs scaled reach pairs "
+    "remember",
+    "fedac": "step mu local_steps epochs batches version",
+    "feddane": "step mu local_steps epochs batches",
+    "fedmid": f"{LOCAL} server_step locally",
+    "feddualavg": f"{LOCAL} server_step",
+    "fedsgd": "step batches",
+    "splitsgd": "step batches",
+    "distributediht": "step batches",
+    "sparsenewton": "step memory",
+    "fednl": "compress alpha mu warmup largest",
+    "fednlpp": "compress alpha largest",
+    "done": "step alpha local_steps batches",
+    "feddr": "eta alpha step local_steps accuracy batches",
+}
+INHERITING = [kind for kind in METHODS.values() if issubclass(kind, LocalSteps)]
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_fields_keep_their_order(name):
+    assert [field.name for field in dataclasses.fields(METHODS[name])] == ORDER[name].split()
+
+
+@pytest.mark.parametrize("kind", INHERITING)
+def test_a_field_declared_again_stays_what_it_is(kind):
+    """Another default or letter is fine; a count that is no longer static is not."""
+    mine = {field.name: field for field in dataclasses.fields(kind)}
+    for base in dataclasses.fields(LocalSteps):
+        field = mine[base.name]
+        assert (field.type, field.metadata) == (base.type, base.metadata)
+
+
+@pytest.mark.parametrize("kind", INHERITING)
+def test_every_method_checks_its_local_steps(kind):
+    """Also where a subclass has checks of its own, which run first."""
+    for bad, words in (
+        ({"step": 0.0}, "step must be more than 0"),
+        ({"step": "0.1"}, "step must be a number"),
+        ({"local_steps": 0}, "local_steps must be at least 1"),
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"epochs": 2, "local_steps": 3}, "give local_steps or epochs, not both"),
+        ({"batches": 32}, "batches must be like Blocks"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=words):
+            kind(**bad)
+        with pytest.raises((ValueError, TypeError), match=words):
+            dataclasses.replace(kind(), **bad)
+
+
+@pytest.mark.parametrize(
+    ("method", "most", "steps"),
+    [
+        (fedmin.FedAvg(local_steps=4), 4, (4, 4)),
+        (fedmin.FedAvg(local_steps=fedmin.Stages((3, 2), (0, 5))), 3, (3, 2)),
+        (fedmin.FedAvg(epochs=2, batches=fedmin.Blocks(4)), 6, (4, 4)),  # 7 rows of at most 10
+    ],
+    ids=["number", "stages", "epochs"],
+)
+def test_steps_of_a_round(method, most, steps):
+    i = SIZES.index(7)
+    assert method.most_steps(shard(i)) == most
+    assert tuple(int(method.steps(shard(i), jnp.int32(round))) for round in (0, 5)) == steps
