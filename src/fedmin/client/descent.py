@@ -5,8 +5,8 @@ A method that does it is a `LocalSteps`: it has the fields below, checked, and c
     self.descend(problem, rows, x, now)     for gradient steps, with a term or a projection added
     self.walk(rows, start, now, advance)    for steps of another kind, on the same batches
 
-in its client's part. Fields that a method adds come after these; docs/decisions/0017 says why the
-fields are inherited.
+in its client's part. The fields that a method adds come after these. Why fields are inherited here
+is in docs/decisions/0017.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ class Stepping(Method):
 class LocalSteps(Stepping):
     """A method whose clients take steps of their own, K of them or as many as `epochs` need.
 
-    A paper that writes other letters than eta and K has its fields declared again, with those.
+    A method whose paper has other letters than eta and K declares those fields again.
     """
 
     local_steps: int | Stages = eqx.field(default=1, static=True)  # K, a number or Stages of them
