@@ -55,6 +55,11 @@ class Server(NamedTuple):
     held: Held
 
 
+def own(server: Any) -> Any:
+    """A method's own state, on rows and on columns."""
+    return server.own if isinstance(server, Server) else server
+
+
 def start(problem: OnColumns, batches: Batches, own: Any) -> Server:
     """The state before round 0, around the method's own."""
     key, count = jax.random.key(0), problem.num_sums
