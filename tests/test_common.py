@@ -93,9 +93,7 @@ def roster_of(case: Case, route: dict) -> fedmin.Roster:
 def test_shapes_are_fixed(case, route):
     world = case.world()
     result = simulated(case, key(route))
-    start = case.method.init_server(
-        world.problem, roster_of(case, route), jax.random.key(0)
-    )
+    start = case.method.init_server(world.problem, roster_of(case, route), jax.random.key(0))
     assert jax.tree.structure(start) == jax.tree.structure(result.server)
     for before, after in zip(jax.tree.leaves(start), jax.tree.leaves(result.server), strict=True):
         assert (before.shape, before.dtype) == (after.shape, after.dtype)

@@ -10,6 +10,7 @@ import fedmin
 import known
 from agreement import assert_same, run
 from fedmin import FedDR, FedDualAvg, FedFW, FedFWPlus, FedFWSto, FedMid, Full, L1Ball, L2Ball
+from fedmin.client.routes import Atoms, Copies, SharedAtoms
 from test_oracles import cohorts
 
 pytestmark = pytest.mark.usefixtures("quick_to_compile")
@@ -68,7 +69,8 @@ def test_algorithm_1_and_the_mean_of_all(kind, participation):
         np.testing.assert_allclose(result.clients.x, x, rtol=1e-10, atol=1e-14)
         np.testing.assert_allclose(result.solution, mean, rtol=1e-10, atol=1e-14)
     everyone = participation == fedmin.Everyone()
-    assert result.method.road(result.problem) == ("atoms" if everyone else "copies")
+    route = result.method.route(result.problem, len(world.clients), everyone)
+    assert isinstance(route, Atoms if everyone else Copies)
 
 
 VARIANTS = {
@@ -113,7 +115,8 @@ def test_a_box_with_its_own_numbers_sends_bits(each, participation):
     np.testing.assert_allclose(result.solution, mean, rtol=1e-9, atol=1e-13)
     np.testing.assert_allclose(result.clients.x, x, rtol=1e-9, atol=1e-13)
     everyone = participation == fedmin.Everyone()
-    assert result.method.road(result.problem) == ("shared" if everyone else "copies")
+    route = result.method.route(result.problem, len(world.clients), everyone)
+    assert isinstance(route, SharedAtoms if everyone else Copies)
     replies = sum(map(len, drawn))
     assert result.ledger.by_kind()["up atom"] == replies * (40 / 8 + 2 * 8)
 

@@ -13,6 +13,7 @@ import known
 from agreement import run
 from fedmin import SSCA, Full, Power
 from fedmin.core.problem import stacked
+from fedmin.runs.config import Config
 from test_oracles import batch_rows
 from test_qcqp import clarabel_solve, solve
 
@@ -151,12 +152,44 @@ def test_a_tuned_tau_is_the_curvature():
     method = SSCA(1.0, 0.5, fedmin.Tuned(3.0, factor=2.0, slowly=0.01), Full())
     for rounds in range(1, 5):
         before = run(world, method, rounds=rounds)
-        v = np.asarray(before.server.toward)
+        v = np.asarray(before.server.tau.toward)
         after = run(world, method, rounds=rounds + 1)
         assert np.linalg.norm(v) == pytest.approx(1.0)
         assert after.final("tau") == pytest.approx(2.0 * v @ H @ v / 2, rel=1e-9)
     slow = dataclasses.replace(method, tau=fedmin.Tuned(3.0, slowly=0.9))
     assert run(world, slow, rounds=3).final("tau") == pytest.approx(3.0 * 0.9**2)
+
+
+RULES = """
+[data]
+name = "wine"
+[problem]
+name = "softmax"
+[method]
+name = "ssca"
+tau = {name = "tuned", start = 0.2}
+penalty = {name = "penalty", start = 10.0, growth = 2.0}
+[run]
+rounds = 1
+"""
+
+
+def test_rules_are_given_in_a_file_by_their_names():
+    config = Config(RULES)
+    made = config.make("method", config.words["method"], {"ssca": SSCA})
+    assert made == SSCA(tau=fedmin.Tuned(0.2), penalty=fedmin.Penalty(10.0, growth=2.0))
+
+
+def test_numbers_are_swept(world):
+    """Lanes of one program: each is the run with these numbers."""
+    problem = fedmin.subject_to(world.problem, fedmin.LossAtMost(0.6), tolerance=100.0)
+    over = {"tau": [0.2, 0.5], "penalty": [1.0, 100.0]}
+    apart = dataclasses.replace(world, problem=problem)
+    lanes = fedmin.sweep(problem, world.federation, SSCA(batches=Full()), rounds=3, over=over)
+    assert len(lanes) == 4
+    for lane in lanes:
+        one = run(apart, lane.method, rounds=3)
+        np.testing.assert_allclose(lane.solution, one.solution, rtol=1e-9)
 
 
 def test_estimates_are_unbiased_for_unequal_clients(world):
@@ -352,6 +385,8 @@ def test_schedules_outside_the_theorem_are_named(rho, gamma, said):
     [
         (lambda: SSCA(tau=0.0), "tau must be more than 0"),
         (lambda: SSCA(penalty=-1.0), "penalty must be more than 0"),
+        (lambda: SSCA(tau=fedmin.Penalty()), r"tau must be like 0.1 or Tuned\(\)"),
+        (lambda: SSCA(penalty=fedmin.Tuned()), r"penalty must be like 0.1 or Penalty\(\)"),
         (lambda: SSCA(rho=1.5), "rho must be more than 0 and at most 1, got 1.5"),
         (lambda: SSCA(rho=Power(2.0, 0.5)), "rho in round 0 must be"),
         (lambda: SSCA(gamma=lambda t: 0.0), "gamma in round 0 must be more than 0"),

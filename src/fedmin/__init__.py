@@ -14,8 +14,8 @@ from fedmin.client import (
     Compressor,
     Full,
     Growing,
+    LargerSet,
     Shuffled,
-    Split,
     TopEntries,
     TopRank,
     WithoutReplacement,
@@ -190,7 +190,7 @@ __all__ = [
     "FedFW",
     "FedFWPlus",
     "FedFWSto",
-    "Split",
+    "LargerSet",
     "ConvexSteps",
     "NonconvexSteps",
     "StochasticSteps",
@@ -281,7 +281,7 @@ _ROOMS = {
 _PLACES = {name: room for room, names in _ROOMS.items() for name in names}
 _RENAMED = {
     "Aggregate": "Sum", "Curvature": "QuasiNewton", "Holders": "ColumnOwners",
-    "Joined": "Concatenated",
+    "Joined": "Concatenated", "Split": "LargerSet",
 }  # fmt: skip
 
 

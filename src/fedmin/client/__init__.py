@@ -5,7 +5,7 @@ May import: core. To add a way to draw rows, copy a class of `batches.py` and gi
 `BATCHES`.
 """
 
-from fedmin.client.atoms import Split
+from fedmin.client.atoms import LargerSet, Split
 from fedmin.client.batches import (
     BATCHES,
     Batches,
@@ -26,6 +26,7 @@ __all__ = [
     "Compressor",
     "Full",
     "Growing",
+    "LargerSet",
     "LocalSteps",
     "Shuffled",
     "Split",

@@ -1,13 +1,14 @@
 """What Frank-Wolfe methods share: sets with atoms, a larger set for some, sums of atoms."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
 from fedmin.core import checks, payload
 from fedmin.core.domain import Domain
@@ -15,14 +16,14 @@ from fedmin.core.payload import Sparse
 from fedmin.core.problem import Problem
 
 
-class Split(eqx.Module):
+class LargerSet(eqx.Module):
     """A larger set with cheaper atoms for some clients: `whose(rows)` says whether it is this one.
 
     The sets of all clients must have the problem's as their intersection (section 4.3 of
     [dadras2024federated]); xbar is then in the problem's set in the limit only.
 
     >>> import fedmin
-    >>> fedmin.Split(fedmin.L2Ball(10.0), whose=lambda rows: rows.size > 1000).domain
+    >>> fedmin.LargerSet(fedmin.L2Ball(10.0), whose=lambda rows: rows.size > 1000).domain
     L2Ball(radius=10.0)
     """
 
@@ -33,6 +34,59 @@ class Split(eqx.Module):
         checks.is_a("domain", self.domain, Domain, "L2Ball(10.0)")
         if not callable(self.whose):
             raise TypeError(f"whose must be a function of a client's rows, got {self.whose!r}")
+
+
+Split = LargerSet  # its first name
+
+
+@dataclass(frozen=True)
+class Sets:
+    """Where atoms come from: the problem's set and, if some clients have one, the larger set.
+
+    An atom is a tuple, its form in each of the sets; in the one that is not the client's it is 0.
+    """
+
+    domain: Domain
+    larger: Domain | None = None
+
+    @property
+    def searches(self) -> bool:
+        """Whether an atom is searched from the one before it."""
+        return self.larger is None and self.domain.searches
+
+    def like(self, x: Any) -> tuple[Any, ...]:
+        """The shapes of an atom, for an x of this shape."""
+        return jax.eval_shape(lambda g: self.atom(g, jnp.array(False), ()), x)
+
+    def atom(self, g: Array, slow: Any, near: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The atom with the least <g, s>, as it travels.
+
+        `slow`: whether it is that of the larger set; `near`: the one before it, or ().
+        """
+        domain: Any = self.domain  # one that searches takes `near` too
+        larger = self.larger
+        if larger is None:
+            return (domain.packed(domain.lmo(g, near[0]) if near else domain.lmo(g)),)
+        none = zeros(jax.eval_shape(domain.lmo, g)), zeros(jax.eval_shape(larger.lmo, g))
+        return lax.cond(
+            slow, lambda g: (none[0], larger.lmo(g)), lambda g: (domain.lmo(g), none[1]), g
+        )
+
+    def step(self, x, g, eta, smoothness, slow, near) -> tuple[Array, tuple[Any, ...], Array]:
+        """A step from x towards the atom: the new x, the atom, and eta, how far it went.
+
+        With `smoothness`, an L, the gap chooses eta.
+        """
+        atom = self.atom(g, slow, near)
+        s = self.point(dense(atom), 1.0)
+        if smoothness is not None:
+            eta = short_step(x, s, g, smoothness)
+        return (1 - eta) * x + eta * s, atom, eta
+
+    def point(self, forms: Any, weight: Any) -> Array:
+        """The sum of atoms that weigh so much together, from the sum of what travels of them."""
+        total = added(forms)
+        return total if self.larger is not None else self.domain.unpacked(total, weight)
 
 
 def check_steps(steps: Any, *names: str) -> None:
@@ -123,3 +177,13 @@ def added(tree: Any) -> Array:
     for one in rest:
         total = total + one
     return total
+
+
+def zeros(like: Any) -> Any:
+    """Zeros of these shapes."""
+    return jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), like)
+
+
+def size(like: Any) -> int:
+    """The bytes of arrays of these shapes."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(like))

@@ -26,7 +26,7 @@ from jax import Array
 from fedmin.client.batches import Batches, Full
 from fedmin.core.column_problem import OnColumns
 from fedmin.core.matrix import Dense
-from fedmin.core.method import Exchange, Relay, Trip
+from fedmin.core.method import Exchange, Relay, Reported, Trip
 from fedmin.core.rows import Rows, Shard
 
 ALL = Full()  # the batch of those who look at the model on all rows
@@ -57,6 +57,11 @@ class Server(NamedTuple):
 
     own: Any  # the method's own
     pending: Pending
+
+
+def own(server: Any) -> Any:
+    """A method's own state, on rows and on columns."""
+    return server.own if isinstance(server, Server) else server
 
 
 def start(problem: OnColumns, batches: Batches, own: Any, scores: bool = False) -> Server:
@@ -235,7 +240,7 @@ class _Trips:
     def _without_gradients(self, problem, server, now):
         pending = server.pending
         estimate = Estimate(pending.values, None, pending.scores)  # type: ignore[arg-type]
-        return Server(self.step(problem, server.own, estimate, now), pending)
+        return _stepped(self.step(problem, server.own, estimate, now), pending)
 
     def finish(self, problem, server_rows, server, learnt, now):
         """Put the blocks' gradients together, and let the method do its step."""
@@ -243,7 +248,14 @@ class _Trips:
         pending = server.pending
         gradients = jax.vmap(problem.join)(pending.head, blocks)
         estimate = Estimate(pending.values, gradients, pending.scores)
-        return Server(self.step(problem, server.own, estimate, now), pending)
+        return _stepped(self.step(problem, server.own, estimate, now), pending)
+
+
+def _stepped(found: Any, pending: Pending) -> Any:
+    """What a method's step returned, with what the server keeps of the round around it."""
+    if isinstance(found, Reported):
+        return Reported(Server(found.state, pending), found.info)
+    return Server(found, pending)
 
 
 class _Size(NamedTuple):

@@ -28,7 +28,8 @@ from fedmin.methods.scaffold import Scaffold
 from fedmin.methods.scaffoldht import ScaffoldHT
 from fedmin.methods.sparsenewton import SparseNewton
 from fedmin.methods.splitsgd import SplitSGD
-from fedmin.methods.ssca import SSCA, Penalty, Tuned
+from fedmin.methods.ssca import SSCA
+from fedmin.server.tuning import Penalty, Tuned
 
 METHODS = {
     "fedsgd": FedSGD,

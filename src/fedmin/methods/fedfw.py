@@ -9,26 +9,15 @@ With f = sum p_i f_i the penalized problem is  sum p_i (f_i(x_i) + c/2 |x_i - xb
 xbar = sum p_i x_i; its gradient by x_i is p_i g_i, and lmo does not see p_i. With p_i = 1/n this is
 the paper's, whose g_i is ours over n: c_t here is its n lambda_t, with c_0 = `penalty`.
 
-xbar is the mean of ALL x_i, also where some are absent and keep their x_i:
-    xbar <- xbar + eta_t sum over present of p_i (s_i - x_i)
-The paper's line is that only if all are there. The server cannot know the x_i of those that are:
-each is a mean of all atoms this client ever sent, so nothing smaller than d numbers a client says
-it anew. But the server was told those atoms: so it keeps a copy of every x_i (n d numbers at the
-server), clients still send their atom only, and it must know whose atom it is. Where an atom is no
-smaller than x itself (L2Ball), or with `sums_only`, clients send eta (s_i - x_i), d numbers, and
-the server learns their sum and keeps nothing.
+xbar is the mean of ALL x_i, also where some are absent and keep their x_i: the paper's line is that
+only if all are there. How the server comes to know it, and what travels, is in client/routes.py.
 
 With `pairwise` a step moves weight from one atom of x_i to another, gamma (s_i - v_i), v_i the atom
 of x_i that the gradient would give up first [lacoste2015global]. That is two entries, and xbar
-moves by their sum whoever is there: no copies, no dense message, and atoms once taken by mistake
-go again.
-
-With everyone there the server need not know who sent what. If n atoms are smaller than xbar, it
-sends them down in its place, and clients keep an xbar of their own.
+moves by their sum whoever is there; atoms once taken by mistake go again.
 """
 
 import warnings
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -37,37 +26,23 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fedmin.client.atoms import (
-    Split,
-    added,
-    check_atoms,
-    check_larger,
-    check_steps,
-    check_swaps,
-    dense,
-    short_step,
-    swap,
-    weights,
-)
-from fedmin.core import checks, payload
-from fedmin.core.domain import Domain
-from fedmin.core.method import Exchange, Method, Now, common_start
-from fedmin.core.payload import Sparse
-from fedmin.core.problem import Problem
+from fedmin.client import atoms, routes
+from fedmin.client.atoms import LargerSet, Sets
+from fedmin.core import checks
+from fedmin.core.method import Exchange, Method, Now, Reported, common_start
+from fedmin.core.roster import Roster
 from fedmin.core.schedule import ConvexSteps
 
 
 class Server(NamedTuple):
     x: Array  # xbar
-    drift: Array  # sqrt(sum p_i |x_i - xbar|^2) of those present, before the last step
-    copies: Any  # x_i, f[n, d], where the server keeps them
-    atoms: Any  # of the last round, each times eta p_i, where they are sent down
+    kept: Any  # what the route keeps: copies of the x_i, or the last round's atoms
 
 
 class Client(NamedTuple):
     x: Array  # x_i
     memory: Any  # y_i of FedFW+, d_i of FedFW-sto
-    mean: Any  # xbar, where atoms are sent down
+    kept: Any  # what the route keeps: an xbar, where atoms are sent down
     near: Any  # the last atom, where the next is searched from it
     slow: Any  # whether this client has the larger set, where there is one
 
@@ -90,10 +65,8 @@ class FedFW(Method):
     local_steps: int = eqx.field(default=1, static=True)  # K
     smoothness: float | None = None  # L
     pairwise: bool = eqx.field(default=False, static=True)  # swap atoms
-    split: Split | None = None
+    split: LargerSet | None = None
     sums_only: bool = eqx.field(default=False, static=True)  # no copies at the server
-    clients: int = eqx.field(default=0, static=True, repr=False)  # n, and
-    everyone: bool = eqx.field(default=True, static=True, repr=False)  # who: the engine's to say
 
     handles = frozenset({"rows", "domain"})
     citation = "dadras2024federated"
@@ -104,18 +77,19 @@ class FedFW(Method):
         if self.smoothness is not None:
             checks.positive("smoothness", self.smoothness)
         if self.split is not None:
-            checks.is_a("split", self.split, Split, "Split(L2Ball(10.0), whose=...)")
-        check_steps(self.steps, "eta", "growth")
+            checks.is_a("split", self.split, LargerSet, "LargerSet(L2Ball(10.0), whose=...)")
+        atoms.check_steps(self.steps, "eta", "growth")
         if self.pairwise and self.split is not None:
             raise ValueError("give pairwise=True or a split, not both: x_i is in one set only then")
 
     def check(self, problem):
-        name, domain = type(self).__name__, problem.domain
-        check_atoms(name, problem)
+        name = type(self).__name__
+        atoms.check_atoms(name, problem)
+        sets = self._sets(problem)
         if self.pairwise:
-            check_swaps(name, problem, self.smoothness)
-        if self.split is not None:
-            check_larger(domain, self._larger(problem), problem.size())
+            atoms.check_swaps(name, problem, self.smoothness)
+        if sets.larger is not None:
+            atoms.check_larger(sets.domain, sets.larger, problem.size())
         if not isinstance(self.penalty, jax.core.Tracer) and not jnp.any(self.penalty > 0):
             warnings.warn(
                 f"{name}(penalty=0): nothing keeps the clients' x_i together, so xbar need not go "
@@ -123,63 +97,75 @@ class FedFW(Method):
                 stacklevel=4,
             )
 
-    def fitted(self, clients, everyone):
-        return replace(self, clients=clients, everyone=everyone)
-
-    # ------------------------------------------------------------ what travels
-
-    def road(self, problem: Problem) -> str:
-        """What is sent: "atoms" up, "shared" also down, "copies" at the server, or "moves".
-
-        Moves are dense, or the two entries of each pairwise step.
-        """
+    def route(self, problem, roster: Roster) -> routes.Route:
+        """What travels, for so many clients of whom all are always there or not."""
         if self.pairwise:
-            return "moves"
-        like = self._atom_like(problem)
-        atoms = self.local_steps * sum(_bytes(leaf) for leaf in jax.tree.leaves(like))
-        model = _bytes(self._model_like(problem))
-        if self.everyone and self.smoothness is None and atoms <= model:
-            return "shared" if 0 < self.clients * atoms < model else "atoms"
-        return "moves" if self.sums_only or atoms >= model or not self.clients else "copies"
-
-    def exchanges(self, problem, roster):
-        reduce = "gather" if self.road(problem) in ("shared", "copies") else "sum"
-        return (
-            Exchange(self.broadcast, self.client, self.server, reduce, unchanged=True),  # type: ignore
-        )
-
-    def _model_like(self, problem) -> Any:
-        return jax.eval_shape(problem.init, jax.random.key(0))
-
-    def _atom_like(self, problem) -> Any:
-        model = self._model_like(problem)
-        return jax.eval_shape(lambda g: self._atom(problem, g, jnp.array(False), None), model)
-
-    def _larger(self, problem) -> Domain:
-        assert self.split is not None
-        return self.split.domain.fitted(problem.parts)
-
-    # ------------------------------------------------------------ the clients' half
+            return routes.Moves(pairwise=True)
+        sets, pace, own_steps = self._sets(problem), self._pace, self.smoothness is not None
+        model = jax.eval_shape(problem.init, jax.random.key(0))
+        whole, part = atoms.size(model), self.local_steps * atoms.size(sets.like(model))
+        n = roster.clients
+        if roster.everyone and not own_steps and part <= whole:
+            return (
+                routes.SharedAtoms(sets, pace, n) if n * part < whole else routes.Atoms(sets, pace)
+            )
+        if self.sums_only or part >= whole:
+            return routes.Moves()
+        return routes.Copies(sets, pace, n, own_steps)
 
     def init_server(self, problem, roster, key: Array) -> Server:
-        x = common_start(problem)
-        road = self.road(problem)
-        copies: Any = ()
-        atoms: Any = ()
-        if road == "copies":
-            copies = jnp.tile(x, (self.clients, 1))
-        if road == "shared":
-            like = self._atom_like(problem)
-            zeros = jax.tree.map(lambda a: jnp.zeros((self.clients, *a.shape), a.dtype), like)
-            atoms = [zeros] * self.local_steps
-        return Server(x, jnp.zeros((), x.dtype), copies, atoms)
+        x, route = common_start(problem), self.route(problem, roster)
+        return Server(x, route.server_memory(x))
 
     def init_client(self, problem, roster, rows, key: Array) -> Client:
-        x = common_start(problem)
-        near = _zeros(self._atom_like(problem)) if self._searches(problem) else ()
+        x, route = common_start(problem), self.route(problem, roster)
+        sets = self._sets(problem)
+        near = atoms.zeros(sets.like(x)) if sets.searches else ()
         slow = () if self.split is None else jnp.asarray(self.split.whose(rows), bool)
-        mean = x if self.road(problem) == "shared" else ()
-        return Client(x, self.first_memory(x), mean, near, slow)
+        return Client(x, self.first_memory(x), route.client_memory(x), near, slow)
+
+    def exchanges(self, problem, roster):
+        route = self.route(problem, roster)
+        parts = [partial(part, route) for part in (self.broadcast, self.client, self.server)]
+        return (Exchange(*parts, reduce=route.reduce, unchanged=True),)
+
+    def broadcast(self, route, problem, server, now):
+        return route.down(server.x, server.kept)
+
+    def client(self, route, problem, rows, own, down, now):
+        mean, kept = route.mean(own.kept, down, now.round)
+        sets, L = self._sets(problem), self.smoothness
+
+        def step(carry, at):
+            x, memory, near = carry
+            k, eta, growth = at
+            slope, memory = self.slope(problem, rows, x, memory, mean, k, now)
+            c = self.penalty * growth
+            g = self.asked(slope + c * (x - mean), jax.random.fold_in(now.secret, k))
+            bend = None if L is None else L + c
+            if self.pairwise:
+                s = atoms.swap(problem.domain, x, g, bend)
+                x = x + s.dense()
+            else:
+                x, s, eta = sets.step(x, g, eta, bend, own.slow, near)
+                near = s if sets.searches else ()
+            return (x, memory, near), (s, eta)
+
+        numbers = jnp.arange(self.local_steps, dtype=jnp.int32)
+        start, each = (own.x, own.memory, own.near), (numbers, *self._pace.at(now.round))
+        (x, memory, near), (taken, etas) = lax.scan(step, start, each)
+        away = own.x - mean
+        up = {**route.up(routes.Walk(own.x, x, taken, etas)), "drift": away @ away}
+        return up, Client(x, memory, kept, near, own.slow)
+
+    def server(self, route, problem, server_rows, server, learnt, now):
+        x, kept = route.take(server.x, server.kept, learnt, now.round)
+        # sqrt(sum p_i |x_i - xbar|^2) of those present, before the step
+        drift = jnp.sqrt(routes.total(learnt, "drift") / learnt.weight)
+        return Reported(Server(x, kept), {"drift": drift})
+
+    def solution(self, server):
+        return server.x
 
     def first_memory(self, x: Array) -> Any:
         """What a variant remembers besides x_i."""
@@ -193,123 +179,10 @@ class FedFW(Method):
         """What the linear minimizer is asked: the one place for noise, which the method bears."""
         return g
 
-    def broadcast(self, problem, server, now):
-        return {"atoms": server.atoms} if self.road(problem) == "shared" else {"model": server.x}
+    def _sets(self, problem) -> Sets:
+        larger = None if self.split is None else self.split.domain.fitted(problem.parts)
+        return Sets(problem.domain, larger)
 
-    def client(self, problem, rows, own, down, now):
-        road = self.road(problem)
-        mean = self._mean(problem, own, down, now) if road == "shared" else down["model"]
-        etas, growths = self._schedule(now.round)
-        start = Client(own.x, own.memory, (), own.near, own.slow)
-
-        def step(carry, at):
-            k, eta, growth = at
-            x, near = carry.x, carry.near
-            slope, memory = self.slope(problem, rows, x, carry.memory, mean, k, now)
-            c = self.penalty * growth
-            g = self.asked(slope + c * (x - mean), jax.random.fold_in(now.secret, k))
-            if self.pairwise:
-                move = swap(problem.domain, x, g, self.smoothness + c)
-                return Client(x + move.dense(), memory, (), (), own.slow), (move, eta)
-            atom = self._atom(problem, g, own.slow, near)
-            s = self._point(problem, dense(atom), 1.0)
-            if self.smoothness is not None:
-                eta = short_step(x, s, g, self.smoothness + c)
-            x = (1 - eta) * x + eta * s
-            near = atom if self._searches(problem) else ()
-            return Client(x, memory, (), near, own.slow), (atom, eta)
-
-        numbers = jnp.arange(self.local_steps, dtype=jnp.int32)
-        end, (atoms, taken) = lax.scan(step, start, (numbers, etas, growths))
-        away = own.x - mean
-        up = self._reply(road, own.x, end.x, atoms, taken, away @ away)
-        kept = mean if road == "shared" else ()
-        return up, Client(end.x, end.memory, kept, end.near, own.slow)
-
-    def _reply(self, road, before, after, atoms, taken, apart) -> dict[str, Any]:
-        if self.pairwise:  # `atoms` are the moves
-            move = Sparse(atoms.indices.ravel(), atoms.values.ravel(), atoms.size)
-            return {"move": move, "drift": apart}
-        if road == "moves":
-            return {"move": after - before, "drift": apart}
-        shares, keep = weights(taken)
-        each = [jax.tree.map(lambda a, k=k: a[k], atoms) for k in range(self.local_steps)]
-        sent = [payload.scaled(atom, shares[k]) for k, atom in enumerate(each)]
-        also = {} if self.smoothness is None else {"keep": keep}
-        return {"atom": sent, "drift": apart, **also}
-
-    def _mean(self, problem, own, down, now):
-        """xbar, from the last round's atoms."""
-        _, keep = weights(self._schedule(jnp.maximum(now.round - 1, 0))[0])
-        new = keep * own.mean + self._point(problem, payload.total(down["atoms"]), 1 - keep)
-        return jnp.where(now.round == 0, own.mean, new)
-
-    def _schedule(self, round: Array) -> tuple[Array, Array]:
-        """eta and the penalty's growth of the round's local steps."""
-        steps: Any = self.steps
-        first = self.local_steps * round + 1
-        t = (first + jnp.arange(self.local_steps, dtype=jnp.int32)).astype(float)
-        one = jnp.ones_like(t)
-        return steps.eta(t) * one, steps.growth(t) * one
-
-    def _searches(self, problem) -> bool:
-        return self.split is None and problem.domain.searches
-
-    def _atom(self, problem, g, slow, near) -> tuple[Any, ...]:
-        """The atom, in the form of the problem's set and, if there is one, of the larger one."""
-        domain = problem.domain
-        if self.split is None:
-            return (domain.packed(domain.lmo(g, near[0]) if near else domain.lmo(g)),)
-        larger = self._larger(problem)
-        blanks = [_zeros(jax.eval_shape(one.lmo, g)) for one in (domain, larger)]
-        return lax.cond(
-            slow, lambda g: (blanks[0], larger.lmo(g)), lambda g: (domain.lmo(g), blanks[1]), g
-        )
-
-    def _point(self, problem, forms, weight) -> Array:
-        """The sum of atoms that weigh so much together, from the sum of what travels of them."""
-        total = added(forms)
-        return total if self.split is not None else problem.domain.unpacked(total, weight)
-
-    # ------------------------------------------------------------ the server's half
-
-    def server(self, problem, server_rows, server, learnt, now):
-        road = self.road(problem)
-        if road in ("atoms", "moves"):
-            total, apart = learnt.total, learnt.total["drift"]
-            new = server._replace(drift=jnp.sqrt(apart / learnt.weight))
-            if road == "moves":
-                return new._replace(x=server.x + total["move"])
-            _, keep = weights(self._schedule(now.round)[0])
-            x = keep * server.x + self._point(problem, total["atom"], 1 - keep)
-            return new._replace(x=x)
-        shares, sent = learnt.shares, learnt.sent
-        new = server._replace(drift=jnp.sqrt(shares @ sent["drift"] / learnt.weight))
-        weighted = jax.vmap(payload.scaled)(sent["atom"], shares)
-        _, keep = weights(self._schedule(now.round)[0])
-        if road == "shared":
-            x = keep * server.x + self._point(problem, payload.total(weighted), 1 - keep)
-            return new._replace(x=x, atoms=weighted)
-        keep = sent["keep"] if "keep" in sent else jnp.full_like(shares, keep)
-        old = server.copies[learnt.ids]
-        # x_i lose what the step takes, all p_i of it, and get their atoms
-        taken = shares * (1 - keep)
-        got = self._point(problem, payload.total(weighted), jnp.sum(taken))
-        each = jax.vmap(partial(self._point, problem))(payload.dense_each(sent["atom"]), 1 - keep)
-        x, copies = server.x - taken @ old + got, keep[:, None] * old + each
-        there = jnp.where(shares > 0, learnt.ids, self.clients)
-        return new._replace(x=x, copies=server.copies.at[there].set(copies, mode="drop"))
-
-    def solution(self, server):
-        return server.x
-
-    def report(self, server):
-        return {"drift": server.drift}
-
-
-def _zeros(like: Any) -> Any:
-    return jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), like)
-
-
-def _bytes(leaf: Any) -> int:
-    return leaf.size * leaf.dtype.itemsize
+    @property
+    def _pace(self) -> routes.Pace:
+        return routes.Pace(self.steps, self.local_steps)

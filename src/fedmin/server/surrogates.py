@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fedmin.server import qcqp
+
 
 class Surrogates(NamedTuple):
     """Means over the points that were seen, from the newest w. Levels are the constraints' only."""
@@ -45,6 +47,22 @@ class Surrogates(NamedTuple):
     def mixed(self, new: "Surrogates", rho: Array) -> "Surrogates":
         """1 - rho of these and rho of the new ones."""
         return jax.tree.map(lambda a, b: (1 - rho) * a + rho * b, self, new)
+
+    def lowest(self, problem, w: Array, tau: Array, c: Array, exact: bool) -> qcqp.Solution:
+        """The way from w to where Fbar_0 + r + c sum s_m is least subject to Fbar_m <= s_m.
+
+        r is in it as it is if `exact`, or if the objective is r only; else it is in the slopes.
+        """
+        exact = exact or problem.bare
+        curve = problem.curvature() if exact else 0.0
+        vectors = self.slopes + 2 * tau * self.away
+        if problem.bare:
+            vectors = jnp.concatenate([2 * curve * w[None], vectors])
+        else:
+            vectors = vectors.at[0].add(2 * curve * w) if exact else vectors
+            curve = curve + tau
+        levels = self.levels + tau * self.spread
+        return qcqp.solve(vectors, curve, levels, tau, c)
 
 
 def _limits(levels: Array, slopes: Array) -> Array:
