@@ -21,25 +21,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedmin.core import checks
 from fedmin import data
 from fedmin.channels import CHANNELS
-from fedmin.data import PARTITIONERS
-from fedmin.core.serialize import describe, digest, parameters, takes_list
-from fedmin.runs.document import ConfigError, Document
-from fedmin.domains import DOMAINS
-from fedmin.engines.transports.memory import Loopback
-from fedmin.engines.simulator.simulator import Simulator
+from fedmin.core import checks
+from fedmin.core.environment import versions
 from fedmin.core.federation import Federation
-from fedmin.runs.loggers import LOGS
 from fedmin.core.method import Method
-from fedmin.methods import METHODS
 from fedmin.core.metrics import METRICS, Metric
 from fedmin.core.participation import PARTICIPATIONS
 from fedmin.core.problem import Problem
-from fedmin.problems import CONSTRAINTS, PROBLEMS, over, smallest, subject_to
-from fedmin.core.environment import versions
+from fedmin.core.serialize import describe, digest, parameters, takes_list
 from fedmin.core.stopping import RULES
+from fedmin.data import PARTITIONERS
+from fedmin.domains import DOMAINS
+from fedmin.engines.simulator.simulator import Simulator
+from fedmin.engines.transports.memory import Loopback
+from fedmin.methods import METHODS
+from fedmin.problems import CONSTRAINTS, PROBLEMS, over, smallest, subject_to
+from fedmin.runs.document import ConfigError, Document
+from fedmin.runs.loggers import LOGS
 
 ENGINES = {"simulator": Simulator, "loopback": Loopback}
 AROUND_IT = ("checkpoint_rounds", "checkpoint_seconds", "log")  # what does not change a run

@@ -23,23 +23,23 @@ from typing import Any, NamedTuple
 import jax
 import tomli_w
 
-from fedmin.core.certificate import certificate_of
 from fedmin.channels import Plain
-from fedmin.runs.config import Config, Job, Pieces, resolved
-from fedmin.core.serialize import describe
+from fedmin.core.certificate import certificate_of
 from fedmin.core.domain import Free
-from fedmin.engines import round as part
-from fedmin.engines.sessions.checkpoint import Checkpoint
-from fedmin.engines.progress import News, Show
-from fedmin.engines.simulator.simulator import messages_of
+from fedmin.core.environment import versions
 from fedmin.core.federation import Federation
 from fedmin.core.holdings import Holdings
-from fedmin.runs.loggers import LOGS, Log
-from fedmin.minimizing import assemble, minimize
 from fedmin.core.participation import Everyone
-from fedmin.reports.page import page
-from fedmin.core.environment import versions
 from fedmin.core.result import Result, tables, write_text
+from fedmin.core.serialize import describe
+from fedmin.engines import round as part
+from fedmin.engines.progress import News, Show
+from fedmin.engines.sessions.checkpoint import Checkpoint
+from fedmin.engines.simulator.simulator import messages_of
+from fedmin.minimizing import assemble, minimize
+from fedmin.reports.page import page
+from fedmin.runs.config import Config, Job, Pieces, resolved
+from fedmin.runs.loggers import LOGS, Log
 
 NOTE = 2.0  # seconds between notes of a run that is going on
 ENDED = ("done", "stopped", "diverged", "infeasible")
