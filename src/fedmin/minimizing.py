@@ -1,7 +1,7 @@
 """The entry points: do the pieces fit? Then hand them to an engine."""
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -48,6 +48,7 @@ def minimize(
     progress: Show = None,
     certificate: bool = True,
     checkpoint: Checkpoint | None = None,
+    interrupt: Callable[[], str] | None = None,
 ) -> Result:
     """Minimize F(x) = sum_i p_i f_i(x) + r(x) over a federation, by a method.
 
@@ -64,6 +65,8 @@ def minimize(
                    that is told how far the run is
     certificate    measure the last model on all rows, under constraints or over a set with atoms
     checkpoint     where to keep what is needed to go on after a crash, and how often
+    interrupt      a function that is asked between rounds whether to stop: "", or why. Without it
+                   Ctrl-C raises KeyboardInterrupt, and the last checkpoint is there to go on from
 
     >>> import fedmin
     >>> table = fedmin.data.load("breast_cancer").standardized()
@@ -84,7 +87,7 @@ def minimize(
         checks.is_a("checkpoint", checkpoint, Checkpoint, 'Checkpoint("folder")')
     result = engine.run(
         run, federation, rounds=rounds, seed=seed, every=every, progress=progress,
-        checkpoint=checkpoint,
+        checkpoint=checkpoint, interrupt=interrupt,
     )  # fmt: skip
     name = type(method).__name__
     if result.status == "diverged":

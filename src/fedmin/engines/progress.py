@@ -1,10 +1,7 @@
 """A progress bar with rounds a second, objective and bytes, for people at a terminal."""
 
-import signal
 import sys
-import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, NamedTuple
 
 SHOWN = ("objective", "violation", "gap", "accuracy")
@@ -43,6 +40,11 @@ class News(NamedTuple):
 
 
 Show = bool | Callable[[News], None] | None
+
+
+def why_stop(interrupt: Callable[[], str] | None) -> str:
+    """Why the caller of a run wants it to stop now; "" if it is to go on."""
+    return "" if interrupt is None else interrupt()
 
 
 class Progress:
@@ -93,34 +95,3 @@ class Progress:
             self.tell(news)
         else:
             self.bar.update(self.task, completed=done, note=news.words())
-
-
-class Interrupt:
-    """Turns the first Ctrl-C or SIGTERM into a flag that is read between segments.
-
-    A second one ends the program at once.
-    """
-
-    def __init__(self) -> None:
-        self.asked = ""  # by what
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> "Interrupt":
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._hear)
-        return self
-
-    def _hear(self, number: int, frame: Any) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for number, before in self._before.items():
-            signal.signal(number, before)

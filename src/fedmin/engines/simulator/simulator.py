@@ -1,6 +1,7 @@
 """The simulator: a whole federation in one process, at the speed of hand-written JAX."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,7 +16,7 @@ from fedmin.core.ledger import Ledger
 from fedmin.core.result import Result
 from fedmin.engines import round as part
 from fedmin.engines.history import History, fault_reason, result_of
-from fedmin.engines.progress import Interrupt, Progress, Show
+from fedmin.engines.progress import Progress, Show, why_stop
 from fedmin.engines.round import NOBODY, Run, Shapes
 from fedmin.engines.sessions.checkpoint import Checkpoint, Keeper
 from fedmin.engines.simulator.layout import Data, Form, bare, lay_out
@@ -57,6 +58,7 @@ class Simulator:
         every: int,
         progress: Show,
         checkpoint: Checkpoint | None = None,
+        interrupt: Callable[[], str] | None = None,
     ) -> Result:
         """Run and return the result."""
         plan, data, ledger = self.prepare(run, federation)
@@ -70,7 +72,7 @@ class Simulator:
         history, length = History(plan.columns, start), 1
         keeper = Keeper(checkpoint, run, federation, seed, every)
         done, spent, status, reason, state = keeper.resume(rounds, state, history, ledger)
-        with Progress(type(run.method).__name__, rounds, progress) as bar, Interrupt() as interrupt:
+        with Progress(type(run.method).__name__, rounds, progress) as bar:
             while done < rounds and status == "done":
                 length = min(length, SEGMENT, rounds - done, keeper.room(done))
                 clock = time.perf_counter()
@@ -80,8 +82,8 @@ class Simulator:
                 done, status, reason = _enter(log, history, ledger, spent, took, federation.names)
                 spent += took
                 bar.update(done, spent, history, ledger)
-                if interrupt.asked and status == "done" and done < rounds:
-                    status, reason = "interrupted", f"{interrupt.asked} after round {done}"
+                if status == "done" and done < rounds and (why := why_stop(interrupt)):
+                    status, reason = "interrupted", f"{why} after round {done}"
                 status, reason = keeper.keep(done, spent, status, reason, state, history, ledger)
                 # a watched run comes back to Python often enough for the bar to move
                 length = int(length * (0.25 if bar.shown else 2.0) / max(took, 1e-4)) + 1

@@ -5,6 +5,7 @@ server knows is what it decodes. Errors name the client and the round.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,7 +23,7 @@ from fedmin.core.result import Result
 from fedmin.core.rows import Columns, Shard
 from fedmin.engines import round as part
 from fedmin.engines.history import History, fault_reason, result_of
-from fedmin.engines.progress import Interrupt, Progress, Show
+from fedmin.engines.progress import Progress, Show, why_stop
 from fedmin.engines.round import AGGREGATE, COHORT, NOBODY, SERVER, Run, Shapes, State, Told
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.checkpoint import Checkpoint, Keeper
@@ -88,6 +89,7 @@ class Loopback:
         every: int,
         progress: Show,
         checkpoint: Checkpoint | None = None,
+        interrupt: Callable[[], str] | None = None,
     ) -> Result:
         """Run and return the result."""
         # numbers become arrays, so that a new step size does not compile anew
@@ -103,7 +105,7 @@ class Loopback:
         session.state = state
         ready = time.perf_counter()
         spent = before
-        with Progress(type(run.method).__name__, rounds, progress) as bar, Interrupt() as interrupt:
+        with Progress(type(run.method).__name__, rounds, progress) as bar:
             while done < rounds and status == "done":
                 count, culprit = session.round(done)
                 due = (done + 1) % every == 0 or done + 1 == rounds
@@ -124,8 +126,8 @@ class Loopback:
                     if run.stop is not None and bool(run.stop(session.columns, values)):
                         status, reason = "stopped", f"the stopping rule held after round {done}"
                 bar.update(done, spent, history, ledger)
-                if interrupt.asked and done < rounds:
-                    status, reason = "interrupted", f"{interrupt.asked} after round {done}"
+                if status == "done" and done < rounds and (why := why_stop(interrupt)):
+                    status, reason = "interrupted", f"{why} after round {done}"
                 if keeper.due(done):
                     status, reason = keeper.keep(
                         done, spent, status, reason, session.state, history, ledger
