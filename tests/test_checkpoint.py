@@ -13,7 +13,7 @@ import pytest
 import fedmin
 from fedmin.core.result import read_csv
 from fedmin.engines.sessions import checkpoint as module
-from fedmin.runs.folder import load_all
+from fedmin.runs.reading import load_all
 
 ROUNDS = 7
 

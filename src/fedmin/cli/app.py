@@ -108,9 +108,9 @@ def list_(
     ] = "",
 ) -> None:
     """What there is: methods, problems, data, partitioners, domains, channels, ..."""
-    from fedmin.cli import catalog as listing
+    from fedmin.cli import catalog
 
-    listing.show(*listing.lines(category), right=listing.NUMBERS)
+    catalog.show(*catalog.lines(category), right=catalog.NUMBERS)
 
 
 @app.command()
@@ -140,9 +140,9 @@ def init(
     ),
 ) -> None:
     """Write a commented configuration file for a method."""
-    from fedmin.runs.template import starter
+    from fedmin.runs.template import template
 
-    text = starter(method)
+    text = template(method)
     if str(file) == "-":
         typer.echo(text, nl=False)
         return
@@ -158,7 +158,7 @@ def show(file: File) -> None:
     """What a file would run, how large it is and how many bytes it will cost; runs nothing."""
     from fedmin.cli.catalog import show as lined_up
     from fedmin.runs.config import Config
-    from fedmin.runs.folder import costs
+    from fedmin.runs.costs import costs
 
     head = ["run", "id", "d", "rows", "clients", "rounds", "MB down", "MB up"]
     lines = []
@@ -181,21 +181,22 @@ def run(
     json: Annotated[bool, typer.Option("--json", help="A line of JSON a run.")] = False,
 ) -> None:
     """Run a file: a folder a run. What was stopped goes on; what is there is not run again."""
-    from fedmin.cli.run_table import Live
+    from fedmin.cli.run_table import RunTable
+    from fedmin.cli.signals import Interrupt
     from fedmin.runs import folder as runs
     from fedmin.runs.config import Config
 
     config = Config.read(file)
-    broken = False
-    with Live(config.jobs(), quiet=quiet or json) as live:
-        for ran in runs.run(config, out, force=force, watch=live.watch):
-            live.ended(ran)
-            broken = broken or ran.result.status in ("diverged", "interrupted")
+    jobs, good = config.jobs(), 0
+    with Interrupt() as interrupt, RunTable(jobs, quiet=quiet or json) as table:
+        for outcome in runs.run(config, out, force=force, watch=table.watch, interrupt=interrupt):
+            table.ended(outcome)
+            good += outcome.result.status not in ("diverged", "interrupted")
             if json:
-                typer.echo(runs.line_of(ran))
-            if ran.result.status == "interrupted":
+                typer.echo(outcome.json())
+            if outcome.result.status == "interrupted":
                 break
-    if broken:
+    if good < len(jobs):
         raise typer.Exit(1)
 
 
@@ -209,7 +210,7 @@ def compare(
     """Rounds, megabytes and seconds to levels, and how runs ended; seeds as mean and spread."""
     from fedmin.cli.catalog import show as lined_up
     from fedmin.reports import compare as side_by_side
-    from fedmin.runs.folder import load_all
+    from fedmin.runs.reading import load_all
 
     results = load_all(folders)
     for head, lines in side_by_side.tables(results, column, side_by_side.levels(to)):
@@ -227,7 +228,7 @@ def plot(
     """Curves of runs as one picture."""
     from fedmin.reports.figures import figure
     from fedmin.reports.tables import recorded
-    from fedmin.runs.folder import load_all
+    from fedmin.runs.reading import load_all
 
     results = load_all(folders)
     wanted = [c for c in columns.split(",") if c] or recorded(results)
@@ -241,7 +242,7 @@ def report(
     out: Annotated[Path, typer.Option(help="The page.")] = Path("fedmin-report.html"),
 ) -> None:
     """One HTML page of runs that opens offline."""
-    from fedmin.runs.folder import report_of
+    from fedmin.runs.reading import report_of
 
     out.write_text(report_of(folders), "utf-8")
     typer.echo(out)
@@ -272,7 +273,7 @@ def reproduce(
 ) -> None:
     """Check the papers' claims: what they printed, what is measured here, and the verdict."""
     from fedmin.cli.catalog import show as lined_up
-    from fedmin.reports import claims as claims
+    from fedmin.reports import claims
 
     if page:
         typer.echo(claims.markdown(), nl=False)

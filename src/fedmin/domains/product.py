@@ -1,6 +1,7 @@
 """A set for each tensor of x: the product of sets over a problem's named parts."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -23,7 +24,8 @@ class Product(Domain):
     (12, 3)
     """
 
-    sets: Any  # by name, or one for all; a tuple once fitted
+    # by name, or one for all; a tuple once fitted
+    sets: Mapping[str, Domain] | Domain | tuple[Domain, ...]
     lengths: tuple[int, ...] | None = eqx.field(default=None, static=True)  # of the tensors
 
     def __check_init__(self):
