@@ -71,13 +71,14 @@ def _table(document: Document, words: Words) -> Any:
 def _federation(document: Document, words: Words, table: Any) -> Federation:
     given = words.get("partition", {})
     outer = {key: given[key] for key in PARTITION_OPTIONS if key in given}
+    how = partitioner(document, given)
     try:
-        return data.partition(table, _partitioner(document, given), **outer)
+        return data.partition(table, how, **outer)
     except (ValueError, TypeError) as error:
         document.refuse("partition", given, error)
 
 
-def _partitioner(document: Document, given: Words) -> Any:
+def partitioner(document: Document, given: Words) -> Any:
     """The partitioner of a section, or None for clients that the data bring with them."""
     own = {key: value for key, value in given.items() if key not in PARTITION_OPTIONS}
     return make(document, "partition", own, SECTIONS["partition"]) if own else None
@@ -151,7 +152,7 @@ def with_defaults(document: Document, words: Words) -> dict[str, Any]:
 
 def _partition_with_defaults(document: Document, given: Words) -> dict[str, Any]:
     """With the defaults of the partitioner, and of partition() itself."""
-    how = _partitioner(document, given)
+    how = partitioner(document, given)
     outer = fields_of(data.partition)
     usual = {key: outer[key].default for key in PARTITION_OPTIONS} | dict(given)
     own = {} if how is None else serialize(how)

@@ -38,8 +38,10 @@ class Kind(NamedTuple):
     def missing(self, name: Any) -> str:
         """What to say of a name that is not here: the nearest that is, and what it is instead."""
         near = checks.nearest(name, self.registry)
-        elsewhere = [kind.one for kind in KINDS.values() if name in kind.registry]
-        if elsewhere and self.one not in elsewhere:
+        elsewhere = [kind.one for kind in KINDS.values() if name in list(kind.registry)]
+        if self.one in elsewhere:
+            return f"{name!r} is {self.one} that cannot stand here; {near}"
+        if elsewhere:
             return f"{name!r} is {elsewhere[0]}, not {self.one}; {near}"
         return f"unknown {self.one.partition(' ')[2]} {name!r}; {near}"
 

@@ -73,7 +73,7 @@ def check_type(document: Document, where: str, value: Any, hint: Any) -> None:
             document.fail(where, f"{key} must be {name}, got {value!r}")
     words = words_of(hint)
     if words and value not in words:
-        document.fail(where, f"unknown {key} {value!r}; {checks.nearest(value, words)}")
+        document.fail(where, f"{key}: unknown word {value!r}; {checks.nearest(value, words)}")
 
 
 def _value(document: Document, where: str, given: Any, field: Field) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -162,7 +163,7 @@ class CountTable:
     [2, 3]
     """
 
-    counts: Any  # clients x labels; kept as a tuple of tuples
+    counts: Sequence[Sequence[int]]  # clients x labels; kept as a tuple of tuples
     shrink: bool = False
     split: ClassVar[str] = "rows"
 
