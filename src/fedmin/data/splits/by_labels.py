@@ -14,13 +14,13 @@ from fedmin.core.checks import check_partition
 from fedmin.data.formats.files import DataFileError
 from fedmin.data.splits.apportion import (
     apportion,
+    assign_groups,
     at_least,
-    deal,
+    dirichlet_shares,
     enough_rows,
     fill_up,
     positive,
     share_groups,
-    simplex,
 )
 
 __all__ = ["CountTable", "Dirichlet", "LabelsPerClient", "Shards"]
@@ -72,15 +72,15 @@ class LabelsPerClient:
                 f"{present.size} labels; more clients or a larger k"
             )
         rng = np.random.default_rng(seed)
-        dealt = deal(rng, self.clients, present.size, self.k)
-        holders = np.bincount(dealt.ravel(), minlength=present.size)
+        assigned = assign_groups(rng, self.clients, present.size, self.k)
+        holders = np.bincount(assigned.ravel(), minlength=present.size)
         short = np.flatnonzero(holders > counts)
         if short.size:
             raise ValueError(
                 f"LabelsPerClient: label {present[short[0]]} has {counts[short[0]]} rows for "
                 f"{holders[short[0]]} clients; fewer clients or a smaller k"
             )
-        return check_partition(share_groups(rng, np.searchsorted(present, y), dealt), y.size)
+        return check_partition(share_groups(rng, np.searchsorted(present, y), assigned), y.size)
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Dirichlet:
         held: list[list[np.ndarray]] = [[] for _ in range(self.clients)]
         for label in np.unique(y):
             rows = rng.permutation(np.flatnonzero(y == label))
-            sizes = apportion(rows.size, simplex(rng, self.alpha, self.clients))
+            sizes = apportion(rows.size, dirichlet_shares(rng, self.alpha, self.clients))
             for client, part in enumerate(np.split(rows, np.cumsum(sizes)[:-1])):
                 held[client].append(part)
         parts = [np.concatenate(part) for part in held]
@@ -142,8 +142,8 @@ class Shards:
         order = rng.permutation(y.size)
         order = order[np.argsort(y[order], kind="stable")]
         shards = np.array_split(order, self.clients * self.shards_per_client)
-        dealt = rng.permutation(len(shards)).reshape(self.clients, self.shards_per_client)
-        parts = [np.sort(np.concatenate([shards[s] for s in mine])) for mine in dealt]
+        assigned = rng.permutation(len(shards)).reshape(self.clients, self.shards_per_client)
+        parts = [np.sort(np.concatenate([shards[s] for s in mine])) for mine in assigned]
         return check_partition(parts, y.size)
 
 
