@@ -199,7 +199,7 @@ class CountTable:
             expected = f"JSON with num_labels and {key!r}: [[[label, count], ...], ...]"
             found = f"{type(error).__name__}: {error}"
             raise DataFileError(path, expected, found) from None
-        return cls(counts, shrink)
+        return cls(counts.tolist(), shrink)
 
     def __call__(self, table: Any, seed: int = 0) -> list[np.ndarray]:
         """Row indices of each client of a table or a label vector."""
