@@ -83,15 +83,16 @@ def test_the_command_line_ends_a_run_in_order(tmp_path, engine, number, word):
     assert (folder / f"checkpoint-{result.rounds:09d}.bin").exists()
 
 
-def test_the_first_signal_is_a_reason_and_the_second_ends_at_once():
+def test_the_first_signal_is_a_reason_and_the_second_ends_at_once(capfd):
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    with Interrupt() as interrupt:
+    with Interrupt("ending\n") as interrupt:
         assert interrupt() == ""
         os.kill(os.getpid(), signal.SIGTERM)
         assert interrupt() == "SIGTERM"
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+    assert capfd.readouterr().err == "ending\n"
 
 
 def test_a_thread_takes_no_signals_over():

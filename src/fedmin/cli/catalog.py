@@ -70,7 +70,9 @@ def _data() -> Lines:
     ]  # fmt: skip
 
 
-def show(head: Sequence[str], lines: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
+def print_table(
+    head: Sequence[str], lines: Sequence[Sequence[str]], right: Sequence[str] = ()
+) -> None:
     """Print a table, lined up; at a terminal the last column wraps, in a pipe nothing does."""
     from rich.console import Console
     from rich.table import Table

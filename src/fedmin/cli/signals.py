@@ -4,6 +4,7 @@ Only the command line takes signals over. In a program that uses fedmin as a lib
 they do in any Python program.
 """
 
+import os
 import signal
 import threading
 from types import FrameType
@@ -13,15 +14,15 @@ from typing import Any
 class Interrupt:
     """Turns the first Ctrl-C or SIGTERM into a reason to stop, for `minimize(interrupt=...)`.
 
-    A second one raises KeyboardInterrupt at once.
+    A second one raises KeyboardInterrupt at once. `note` is written to standard error at the first.
 
     >>> with Interrupt() as interrupt:
     ...     interrupt()
     ''
     """
 
-    def __init__(self) -> None:
-        self.reason = ""
+    def __init__(self, note: str = "") -> None:
+        self.reason, self.note = "", note
         self._before: dict[int, Any] = {}
 
     def __call__(self) -> str:
@@ -38,6 +39,9 @@ class Interrupt:
         if self.reason:
             raise KeyboardInterrupt
         self.reason = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
+        os.write(
+            2, self.note.encode()
+        )  # print may be at work already, and must not be entered twice
 
     def __exit__(self, *failure: object) -> None:
         for number, before in self._before.items():
