@@ -2,4 +2,5 @@
 
 from fedmin.cli.app import app
 
-app()
+if __name__ == "__main__":
+    app()

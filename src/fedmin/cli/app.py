@@ -286,7 +286,3 @@ def reproduce(
     else:
         claims.reproduce(ids, out, quick=quick, say=typer.echo)
         typer.echo(f"page: {out / 'claims.html'}")
-
-
-if __name__ == "__main__":
-    app()
