@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import fedmin
+from fedmin.cli.signals import Interrupt
 from fedmin.core.result import read_csv
 from fedmin.engines.sessions import checkpoint as module
-from fedmin.runs.folder import load_all
+from fedmin.runs.reading import load_all
 
 ROUNDS = 7
 
@@ -107,7 +108,11 @@ def test_a_signal_ends_the_run_between_rounds(world, tmp_path, number):
             os.kill(os.getpid(), number)
 
     sent: list[int] = []
-    result = fedmin.minimize(*world, METHOD, rounds=10**7, every=10, checkpoint=keep, progress=send)
+    with Interrupt() as interrupt:
+        result = fedmin.minimize(
+            *world, METHOD, rounds=10**7, every=10, checkpoint=keep, progress=send,
+            interrupt=interrupt,
+        )  # fmt: skip
     assert result.status == "interrupted"
     assert ("SIGTERM" if number == signal.SIGTERM else "Ctrl-C") in result.reason
     assert f"checkpoint-{result.rounds:09d}.bin" in [p.name for p in tmp_path.iterdir()]

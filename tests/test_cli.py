@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 import fedmin
 from fedmin.channels import CHANNELS
 from fedmin.cli import app as cli
-from fedmin.cli import catalog as listing
-from fedmin.cli import demo
+from fedmin.cli import catalog, demo
 from fedmin.data import DATASETS, PARTITIONERS
 from fedmin.domains import DOMAINS
 from fedmin.methods import METHODS
@@ -53,14 +52,14 @@ def test_list_without_a_category_counts_all():
 
 
 def test_every_thing_has_a_summary():
-    for name, make in listing.categories().items():
+    for name, make in catalog.categories().items():
         head, lines = make()
         for line in lines:
             assert line[head.index("what")], f"{name}: {line[0]} has no docstring"
 
 
 def test_methods_say_what_they_send_and_cite():
-    head, lines = listing.lines("methods")
+    head, lines = catalog.lines("methods")
     scaffold = dict(zip(head, next(x for x in lines if x[0] == "scaffold"), strict=True))
     assert scaffold["what"] == "control variates cancel client drift"
     assert scaffold["bytes"] == "down 2d, up 2d"
@@ -89,7 +88,7 @@ def test_unknown_command_is_bad_input():
 
 
 def test_a_bug_is_not_hidden(monkeypatch):
-    monkeypatch.setattr(listing, "lines", lambda category: [][0])
+    monkeypatch.setattr(catalog, "lines", lambda category: [][0])
     assert isinstance(invoke("list").exception, IndexError)
 
 

@@ -7,11 +7,11 @@ import pytest
 import tomli_w
 
 import fedmin
-from fedmin.core.serialize import describe, restore
+from fedmin.core.serialize import deserialize, serialize
 from fedmin.methods import METHODS
-from fedmin.runs.config import Config, ConfigError, resolved
-from fedmin.runs.folder import costs, fitted
-from fedmin.runs.template import starter
+from fedmin.runs.config import Config, ConfigError
+from fedmin.runs.costs import costs, fitted
+from fedmin.runs.template import template
 
 FILE = """\
 [data]
@@ -80,7 +80,7 @@ def test_what_was_run_is_a_file_again(text):
     config = Config(text)
     job = config.jobs()[1]
     pieces = config.pieces(job)
-    written = tomli_w.dumps(resolved(job))
+    written = tomli_w.dumps(job.resolved())
     again = Config(written)
     (only,) = again.jobs()
     assert only.id == job.id
@@ -147,7 +147,11 @@ def all_pieces(text: str) -> list:
         ("rounds = 3", "rounds = ", "at line 25"),
         ("bias = true", "bias = 3", "line 12: bias must be true or false, got 3"),
         ('"wine"', '"whine"', "line 2: unknown data set 'whine'; did you mean 'wine'"),
-        ('"objective", {', '"objectve", {', "line 27: unknown record 'objectve'; did you mean"),
+        (
+            '"objective", {',
+            '"objectve", {',
+            "line 27: record: unknown metric 'objectve'; did you mean",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(old, new, words):
@@ -157,24 +161,24 @@ def test_what_is_wrong_is_named_with_its_line(old, new, words):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_init_writes_a_file_that_can_be_run(name):
-    config = Config(starter(name))
+    config = Config(template(name))
     (job,) = config.jobs()
     assert costs(job).up > 0
     assert config.pieces(job).method == METHODS[name]()
-    fields = starter(name).partition("[method]")[2].partition("[run]")[0].split("\n")[2:]
+    fields = template(name).partition("[method]")[2].partition("[run]")[0].split("\n")[2:]
     assert [line for line in fields if line and "#" not in line] == []  # each is explained
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_is_restored_from_its_description(name):
     method = METHODS[name]()
-    assert restore(describe(method)) == method
+    assert deserialize(serialize(method)) == method
 
 
 def test_descriptions_of_problems_and_arrays():
     for problem in (fedmin.MLP(4, 3), fedmin.smallest(fedmin.Logistic(2), loss_at_most=0.5)):
-        assert restore(describe(problem)) == problem
-    long = describe(np.arange(100.0))
+        assert deserialize(serialize(problem)) == problem
+    long = serialize(np.arange(100.0))
     assert long["array"] == [100]
     with pytest.raises(ValueError, match="by its hash only"):
-        restore(long)
+        deserialize(long)

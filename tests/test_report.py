@@ -13,7 +13,7 @@ from fedmin.cli import demo
 from fedmin.core.holdings import Holdings
 from fedmin.reports import tables
 from fedmin.reports.figures import in_logs
-from fedmin.reports.holders import holders
+from fedmin.reports.holdings import holdings_picture
 from fedmin.reports.page import MOST_POINTS, chart_data
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
@@ -155,18 +155,18 @@ def test_logs_only_where_they_help(found):
     assert in_logs({"wide": wide}, "objective")
 
 
-def test_holders_shows_every_count(found):
+def test_the_picture_of_holdings_shows_every_count(found):
     counts = found.federation.label_counts()
-    picture = holders(Holdings.of(found.federation))
+    picture = holdings_picture(Holdings.of(found.federation))
     Whole(picture)
     shown = [int(n) for n in re.findall(r'class="(?:on|off)"[^>]*>(\d+)<', picture)]
     assert shown == [int(n) for n in counts.ravel() if n]
 
 
 @pytest.mark.parametrize("clients", [3, 80])
-def test_holders_without_labels(clients):
+def test_the_picture_of_holdings_without_labels(clients):
     made = fedmin.data.quadratics(clients=clients, dim=2)
-    picture = holders(Holdings.of(fedmin.data.partition(made)))
+    picture = holdings_picture(Holdings.of(fedmin.data.partition(made)))
     Whole(picture)
     assert ("and 20 more clients" in picture) == (clients == 80)
 

@@ -15,7 +15,8 @@ from fedmin.cli.app import app
 from fedmin.reports import claims as reproduce
 from fedmin.runs import watch
 from fedmin.runs.config import Config
-from fedmin.runs.folder import load_all, run_one
+from fedmin.runs.folder import run_one
+from fedmin.runs.reading import load_all
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = """\
@@ -121,7 +122,7 @@ def test_a_picture_and_a_page(place):
 
 
 def test_a_run_that_goes_on_can_be_watched(place, monkeypatch):
-    monkeypatch.setattr("fedmin.runs.folder.NOTE", 0.0)
+    monkeypatch.setattr("fedmin.runs.folder.NOTE_SECONDS", 0.0)
     job = Config(FILE.replace("rounds = 6", "rounds = 7")).jobs()[0]
     folder, seen = place / "watched" / job.folder, []
 

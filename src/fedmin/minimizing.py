@@ -68,7 +68,8 @@ def minimize(
                    that is told how far the run is
     certificate    measure the last model on all rows, under constraints or over a set with atoms
     checkpoint     where to keep what is needed to go on after a crash, and how often
-    interrupt      asked between rounds whether to stop: returns why, or "" to go on
+    interrupt      a function that is asked between rounds whether to stop: "", or why. Without it
+                   Ctrl-C raises KeyboardInterrupt, and the last checkpoint is there to go on from
 
     >>> import fedmin
     >>> table = fedmin.data.load("breast_cancer").standardized()

@@ -43,8 +43,8 @@ def test_embedded_sets_are_sklearns(name):
         facts.features,
         facts.classes,
     )
-    split = load(name)
-    assert split.test.rows == round(0.2 * whole.rows)
+    parted = load(name)
+    assert parted.test.rows == round(0.2 * whole.rows)
 
 
 def test_unknown_names_and_options():
@@ -131,8 +131,8 @@ def test_libsvm_dense_is_sklearns(public_files):
     np.testing.assert_array_equal(table.x, x.toarray().astype(np.float32))
     np.testing.assert_array_equal(table.y, y > 0)
     assert table.meta["labels"] == [-1.0, 1.0]
-    split = load("mushrooms", test_fraction=0.25)
-    assert (split.rows, split.test.rows) == (6093, 2031)
+    parted = load("mushrooms", test_fraction=0.25)
+    assert (parted.rows, parted.test.rows) == (6093, 2031)
 
 
 def test_vertical_sets(public_files):
@@ -169,14 +169,14 @@ def test_tinyshakespeare(public_files):
 
 @unknown
 @pytest.mark.parametrize("loose", [False, True])
-@pytest.mark.parametrize("split", ["letters", "byclass"])
-def test_emnist(empty_cache, write, unchecked, split, loose):
-    name = f"emnist_{split}"
+@pytest.mark.parametrize("selection", ["letters", "byclass"])
+def test_emnist(empty_cache, write, unchecked, selection, loose):
+    name = f"emnist_{selection}"
     unchecked(name)
     rng = np.random.default_rng(0)
     folder = empty_cache / "emnist"
     folder.mkdir()
-    shift, classes = (1, 26) if split == "letters" else (0, 62)
+    shift, classes = (1, 26) if selection == "letters" else (0, 62)
     made = {}
     for part, n in (("train", 5), ("test", 3)):
         images = rng.integers(0, 256, (n, 28, 28), np.uint8)
@@ -185,7 +185,7 @@ def test_emnist(empty_cache, write, unchecked, split, loose):
         turned = write.idx(images.transpose(0, 2, 1))
         files = {"images-idx3": turned, "labels-idx1": write.idx((labels + shift).astype(np.uint8))}
         for kind, content in files.items():
-            file = f"emnist-{split}-{part}-{kind}-ubyte.gz"
+            file = f"emnist-{selection}-{part}-{kind}-ubyte.gz"
             if loose:
                 (folder / file).write_bytes(content)
             else:

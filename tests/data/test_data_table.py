@@ -12,7 +12,7 @@ DENSE = RNG.normal(3.0, 2.0, (30, 5)).astype(np.float32)
 SPARSE = sp.random_array((40, 12), density=0.3, rng=1, format="csr", dtype=np.float32)
 
 
-def two_splits(x, name="made"):
+def with_test_rows(x, name="made"):
     return Table(name, x[:20], test=Table(name, x[20:]))
 
 
@@ -76,7 +76,7 @@ def test_dtypes_and_shapes():
 )
 def test_dense_scaling_is_sklearns(ours, theirs):
     x = np.concatenate([DENSE, np.full((30, 1), 0.25, np.float32)], axis=1)  # a constant column
-    got = ours(two_splits(x))
+    got = ours(with_test_rows(x))
     theirs.fit(x[:20])
     np.testing.assert_allclose(got.x, theirs.transform(x[:20]), rtol=2e-5, atol=1e-6)
     np.testing.assert_allclose(got.test.x, theirs.transform(x[20:]), rtol=2e-5, atol=1e-6)
@@ -91,7 +91,7 @@ def test_dense_scaling_is_sklearns(ours, theirs):
     ],
 )
 def test_sparse_scaling_is_sklearns_and_stays_sparse(ours, theirs):
-    got = ours(two_splits(SPARSE))
+    got = ours(with_test_rows(SPARSE))
     theirs.fit(SPARSE[:20])
     assert got.sparse
     assert got.test.sparse
@@ -132,17 +132,17 @@ def test_subset_merged_binary_images():
 
 def test_hold_out_is_stratified_and_repeatable():
     whole = load("digits", test_fraction=0)
-    split = hold_out(whole, 0.25)
+    parted = hold_out(whole, 0.25)
     again = hold_out(whole, 0.25)
-    np.testing.assert_array_equal(split.test.x, again.test.x)
-    counts, held = np.bincount(whole.y), np.bincount(split.test.y)
+    np.testing.assert_array_equal(parted.test.x, again.test.x)
+    counts, held = np.bincount(whole.y), np.bincount(parted.test.y)
     assert (np.abs(held - counts * 0.25) <= 1).all()
-    assert split.rows + split.test.rows == whole.rows
+    assert parted.rows + parted.test.rows == whole.rows
     for fraction, message in ((1.0, r"\[0, 1\)"), (-0.1, r"\[0, 1\)"), (1e-9, "no test rows")):
         with pytest.raises(ValueError, match=message):
             hold_out(whole, fraction)
     with pytest.raises(ValueError, match="test rows already"):
-        hold_out(split, 0.1)
+        hold_out(parted, 0.1)
 
 
 @pytest.mark.parametrize("value", [0.1, 1e3 / 3, 1e-8, -7.7])

@@ -1,4 +1,9 @@
-"""The command line: `app.py` has the commands, the others what they print.
+"""The command line.
 
+app.py        the commands
+catalog.py    what `fedmin list` prints, and tables that line up
+demo.py       what `fedmin demo` runs and draws
+run_table.py  what `fedmin run` shows while it runs
+signals.py    Ctrl-C and SIGTERM while it runs
 May import: everything. To add a command, copy `version` in `app.py`.
 """

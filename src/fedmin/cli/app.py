@@ -22,7 +22,7 @@ app = typer.Typer(
 )
 
 
-def plainly(command: Callable) -> Callable:
+def plain_errors(command: Callable) -> Callable:
     """Bad input becomes one red line and exit code 2, not a traceback; a warning a yellow line."""
 
     @wraps(command)
@@ -44,7 +44,7 @@ def _tell(what: str, tone: str, words: object) -> None:
 
 
 @app.command()
-@plainly
+@plain_errors
 def demo(
     out: Annotated[
         Path, typer.Option(help="Folder for the pictures; made if it is not there.")
@@ -82,7 +82,7 @@ def demo(
 
 
 def _print_finals(results: dict) -> None:
-    from fedmin.cli.catalog import show
+    from fedmin.cli.catalog import print_table
     from fedmin.cli.demo import step_of
 
     head = ["method", "step", "objective", "test accuracy", "MB sent", "rounds"]
@@ -97,24 +97,24 @@ def _print_finals(results: dict) -> None:
         ]
         for name, run in results.items()
     ]
-    show(head, lines, right=head[1:])
+    print_table(head, lines, right=head[1:])
 
 
 @app.command("list")
-@plainly
+@plain_errors
 def list_(
     category: Annotated[
         str, typer.Argument(help="methods, problems, data, ...; all categories if left out.")
     ] = "",
 ) -> None:
     """What there is: methods, problems, data, partitioners, domains, channels, ..."""
-    from fedmin.cli import catalog as listing
+    from fedmin.cli import catalog
 
-    listing.show(*listing.lines(category), right=listing.NUMBERS)
+    catalog.print_table(*catalog.lines(category), right=catalog.NUMBERS)
 
 
 @app.command()
-@plainly
+@plain_errors
 def version() -> None:
     """The versions of fedmin, JAX and Python, and the devices."""
     from fedmin.core.environment import versions
@@ -132,7 +132,7 @@ Runs = Annotated[
 
 
 @app.command()
-@plainly
+@plain_errors
 def init(
     method: Annotated[str, typer.Argument(help="A method, as in `fedmin list methods`.")],
     file: Annotated[Path, typer.Option(help="Where to write; - is standard output.")] = Path(
@@ -140,9 +140,9 @@ def init(
     ),
 ) -> None:
     """Write a commented configuration file for a method."""
-    from fedmin.runs.template import starter
+    from fedmin.runs.template import template
 
-    text = starter(method)
+    text = template(method)
     if str(file) == "-":
         typer.echo(text, nl=False)
         return
@@ -153,12 +153,12 @@ def init(
 
 
 @app.command()
-@plainly
+@plain_errors
 def show(file: File) -> None:
     """What a file would run, how large it is and how many bytes it will cost; runs nothing."""
-    from fedmin.cli.catalog import show as lined_up
+    from fedmin.cli.catalog import print_table
     from fedmin.runs.config import Config
-    from fedmin.runs.folder import costs
+    from fedmin.runs.costs import costs
 
     head = ["run", "id", "d", "rows", "clients", "rounds", "MB down", "MB up"]
     lines = []
@@ -167,12 +167,12 @@ def show(file: File) -> None:
         ways = (f"{cost.rounds * way / 1e6:,.3f}" for way in (cost.down, cost.up))
         sizes = f"{cost.size:,}", f"{cost.rows:,}", str(cost.clients), str(cost.rounds)
         lines.append([job.label, job.id, *sizes, *ways])
-    lined_up(head, lines, right=head[2:])
+    print_table(head, lines, right=head[2:])
     typer.echo("bytes are what it takes if every asked client takes part in every round")
 
 
 @app.command()
-@plainly
+@plain_errors
 def run(
     file: File,
     out: Annotated[Path, typer.Option(help="Where the folders of runs go.")] = Path("runs"),
@@ -181,44 +181,47 @@ def run(
     json: Annotated[bool, typer.Option("--json", help="A line of JSON a run.")] = False,
 ) -> None:
     """Run a file: a folder a run. What was stopped goes on; what is there is not run again."""
-    from fedmin.cli.run_table import Live
+    from fedmin.cli.run_table import RunTable
+    from fedmin.cli.signals import Interrupt
     from fedmin.runs import folder as runs
     from fedmin.runs.config import Config
 
     config = Config.read(file)
-    broken = False
-    with Live(config.jobs(), quiet=quiet or json) as live:
-        for ran in runs.run(config, out, force=force, watch=live.watch):
-            live.ended(ran)
-            broken = broken or ran.result.status in ("diverged", "interrupted")
+    jobs, good = config.jobs(), 0
+    silent = quiet or json
+    note = "" if silent else "ending after this round; Ctrl-C once more ends at once\n"
+    with Interrupt(note) as interrupt, RunTable(jobs, quiet=silent) as table:
+        for outcome in runs.run(config, out, force=force, watch=table.watch, interrupt=interrupt):
+            table.ended(outcome)
+            good += outcome.result.status not in ("diverged", "interrupted")
             if json:
-                typer.echo(runs.line_of(ran))
-            if ran.result.status == "interrupted":
+                typer.echo(outcome.json())
+            if outcome.result.status == "interrupted":
                 break
-    if broken:
+    if good < len(jobs):
         raise typer.Exit(1)
 
 
 @app.command()
-@plainly
+@plain_errors
 def compare(
     folders: Runs,
     column: Annotated[str, typer.Option(help="What is compared.")] = "objective",
     to: Annotated[str, typer.Option(help="Levels to reach, such as 0.5,0.3")] = "",
 ) -> None:
     """Rounds, megabytes and seconds to levels, and how runs ended; seeds as mean and spread."""
-    from fedmin.cli.catalog import show as lined_up
-    from fedmin.reports import compare as side_by_side
-    from fedmin.runs.folder import load_all
+    from fedmin.cli.catalog import print_table
+    from fedmin.reports.compare import levels, tables
+    from fedmin.runs.reading import load_all
 
     results = load_all(folders)
-    for head, lines in side_by_side.tables(results, column, side_by_side.levels(to)):
-        lined_up(head, lines, right=head[1:])
+    for head, lines in tables(results, column, levels(to)):
+        print_table(head, lines, right=head[1:])
         typer.echo("")
 
 
 @app.command()
-@plainly
+@plain_errors
 def plot(
     folders: Runs,
     out: Annotated[Path, typer.Option(help="The picture.")] = Path("fedmin.png"),
@@ -227,7 +230,7 @@ def plot(
     """Curves of runs as one picture."""
     from fedmin.reports.figures import figure
     from fedmin.reports.tables import recorded
-    from fedmin.runs.folder import load_all
+    from fedmin.runs.reading import load_all
 
     results = load_all(folders)
     wanted = [c for c in columns.split(",") if c] or recorded(results)
@@ -235,20 +238,20 @@ def plot(
 
 
 @app.command()
-@plainly
+@plain_errors
 def report(
     folders: Runs,
     out: Annotated[Path, typer.Option(help="The page.")] = Path("fedmin-report.html"),
 ) -> None:
     """One HTML page of runs that opens offline."""
-    from fedmin.runs.folder import report_of
+    from fedmin.runs.reading import report_of
 
     out.write_text(report_of(folders), "utf-8")
     typer.echo(out)
 
 
 @app.command()
-@plainly
+@plain_errors
 def watch(
     folders: Runs,
     port: Annotated[int, typer.Option(help="On localhost.")] = 8765,
@@ -260,7 +263,7 @@ def watch(
 
 
 @app.command()
-@plainly
+@plain_errors
 def reproduce(
     ids: Annotated[
         list[str] | None, typer.Argument(help="Claims, or all; see --list.", show_default=False)
@@ -271,17 +274,15 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="Where results go.")] = Path("fedmin-claims"),
 ) -> None:
     """Check the papers' claims: what they printed, what is measured here, and the verdict."""
-    from fedmin.cli.catalog import show as lined_up
-    from fedmin.reports import claims as claims
+    from fedmin.cli.catalog import print_table
+    from fedmin.reports import claims
 
     if page:
         typer.echo(claims.markdown(), nl=False)
     elif list_ or not ids:
-        lined_up(["id", "verdict", "paper"], [[c.id, c.verdict, c.paper] for c in claims.listing()])
+        print_table(
+            ["id", "verdict", "paper"], [[c.id, c.verdict, c.paper] for c in claims.listing()]
+        )
     else:
         claims.reproduce(ids, out, quick=quick, say=typer.echo)
         typer.echo(f"page: {out / 'claims.html'}")
-
-
-if __name__ == "__main__":
-    app()

@@ -1,8 +1,8 @@
-"""What there is to choose from, for `fedmin list`: the registries, one line a thing."""
+"""What there is to choose from, for `fedmin list`: the registries, one line for each thing."""
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from fedmin.core import checks
@@ -12,34 +12,14 @@ NUMBERS = ("rows", "features", "classes", "count")  # columns that stand flush r
 
 
 def categories() -> dict[str, Callable[[], Lines]]:
-    """The lists there are, by name."""
-    from fedmin.channels import CHANNELS
-    from fedmin.client import BATCHES
-    from fedmin.core.metrics import METRICS
-    from fedmin.core.participation import PARTICIPATIONS
-    from fedmin.core.schedule import SCHEDULES
-    from fedmin.core.stopping import RULES
-    from fedmin.data import PARTITIONERS
-    from fedmin.domains import DOMAINS
-    from fedmin.problems import CONSTRAINTS, PROBLEMS
+    """The lists there are, by name: one for each kind of name in a file, and the data sets."""
+    from fedmin.runs.registries import KINDS
 
-    def of(registry: dict[str, Any]) -> Callable[[], Lines]:
+    def of(registry: Mapping[str, Any]) -> Callable[[], Lines]:
         return lambda: (["name", "what"], [[k, summary(v)] for k, v in registry.items()])
 
-    return {
-        "methods": _methods,
-        "problems": of(PROBLEMS),
-        "data": _data,
-        "partitioners": of(PARTITIONERS),
-        "domains": of(DOMAINS),
-        "channels": of(CHANNELS),
-        "batches": of(BATCHES),
-        "participations": of(PARTICIPATIONS),
-        "constraints": of(CONSTRAINTS),
-        "schedules": of(SCHEDULES),
-        "metrics": of(METRICS),
-        "rules": of(RULES),
-    }
+    found = {name: of(kind.registry) for name, kind in KINDS.items()}
+    return found | {"methods": _methods, "data": _data}
 
 
 def lines(category: str) -> Lines:
@@ -90,7 +70,9 @@ def _data() -> Lines:
     ]  # fmt: skip
 
 
-def show(head: Sequence[str], lines: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
+def print_table(
+    head: Sequence[str], lines: Sequence[Sequence[str]], right: Sequence[str] = ()
+) -> None:
     """Print a table, lined up; at a terminal the last column wraps, in a pipe nothing does."""
     from rich.console import Console
     from rich.table import Table

@@ -6,14 +6,15 @@ import time
 from typing import Any
 
 from fedmin.engines.progress import News
-from fedmin.runs.config import Job
+from fedmin.runs.folder import Outcome
+from fedmin.runs.grid import Job
 
 HEAD = ("run", "round", "rounds/s", "objective", "violation", "gap", "MB", "time left", "")
 EVERY = 5.0  # seconds between lines in a log
 TONES = {"interrupted": "yellow", "diverged": "bold red", "infeasible": "yellow"}
 
 
-class Live:
+class RunTable:
     """A table with a line a run at a terminal; else a line now and then; or nothing at all."""
 
     def __init__(self, jobs: list[Job], quiet: bool = False):
@@ -24,13 +25,13 @@ class Live:
         self.reasons: list[tuple[str, str]] = []  # words and tones that a table has no room for
         self.last = 0.0
 
-    def __enter__(self) -> "Live":
+    def __enter__(self) -> "RunTable":
         if not self.quiet and sys.stderr.isatty():
             from rich.console import Console
-            from rich.live import Live as Screen
+            from rich.live import Live
 
             console = Console(stderr=True)
-            self.screen = Screen(self._table(), console=console, refresh_per_second=8)
+            self.screen = Live(self._table(), console=console, refresh_per_second=8)
             self.screen.start()
         return self
 
@@ -51,16 +52,16 @@ class Live:
 
         return hear
 
-    def ended(self, ran: Any) -> None:
+    def ended(self, outcome: Outcome) -> None:
         """A run has come to its end, or was there already."""
-        result, label = ran.result, ran.job.label
-        self.words[label] = f"{result.status}, found" if ran.found else result.status
+        result, label = outcome.result, outcome.job.label
+        self.words[label] = f"{result.status}, found" if outcome.found else result.status
         why = f": {result.reason}" if result.reason else ""
         if result.status == "interrupted":
             why += "; the same command goes on from there"
         if result.status in TONES:
             self.reasons.append((f"{label}: {result.status}{why}", TONES[result.status]))
-        self._say(label, f"{label}: {self.words[label]}{why}; {ran.folder}", at_once=True)
+        self._say(label, f"{label}: {self.words[label]}{why}; {outcome.folder}", at_once=True)
 
     def _say(self, label: str, words: str, at_once: bool = False) -> None:
         if self.quiet:

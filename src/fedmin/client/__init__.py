@@ -16,11 +16,12 @@ from fedmin.client.batches import (
     WithoutReplacement,
     WithReplacement,
 )
-from fedmin.client.compression import Compressor, TopEntries, TopRank
+from fedmin.client.compression import COMPRESSORS, Compressor, TopEntries, TopRank
 from fedmin.client.descent import LocalSteps, Stepping
 
 __all__ = [
     "BATCHES",
+    "COMPRESSORS",
     "Batches",
     "Blocks",
     "Compressor",

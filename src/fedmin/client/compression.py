@@ -120,6 +120,9 @@ class TopEntries(Compressor):
         return upper + upper.T - jnp.diag(jnp.diag(upper))
 
 
+COMPRESSORS = {"toprank": TopRank, "topentries": TopEntries}
+
+
 def _square(flat: Array) -> Array:
     d = math.isqrt(flat.shape[0])
     return flat.reshape(d, d)

@@ -4,7 +4,7 @@ import contextlib
 import csv
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from html import escape
 from pathlib import Path
@@ -16,7 +16,7 @@ from fedmin.core.certificate import Certificate
 from fedmin.core.ledger import Ledger, Line
 from fedmin.core.method import Method
 from fedmin.core.problem import Problem
-from fedmin.core.serialize import describe, restore
+from fedmin.core.serialize import deserialize, serialize
 
 FORMAT = 2  # of the folder that `save` writes
 NOT_SHOWN = ("round", "seconds", "bytes_down", "bytes_up", "bytes_evaluation")
@@ -38,8 +38,9 @@ class Result:
 
     `history` has a column a quantity (round, seconds, bytes_down, bytes_up, objective, ...) and a
     row a recorded round, the start (round 0) included. `status` is "done", "stopped" (by the
-    stopping rule), "interrupted" (Ctrl-C, SIGTERM, a full disk), "diverged" or "infeasible" (no
-    recorded model met the constraints); `reason` says it in words.
+    stopping rule), "interrupted" (by the caller, as the command line does at Ctrl-C, or by a full
+    disk), "diverged" or "infeasible" (no recorded model met the constraints); `reason` says it in
+    words.
 
     >>> import fedmin
     >>> federation = fedmin.data.partition(fedmin.data.load("wine"), fedmin.data.IID(3))
@@ -133,7 +134,7 @@ class Result:
         if self.solution is not None:
             np.save(folder / "model.npy", np.asarray(self.solution))
         words: dict[str, Any] = {"format": FORMAT, **{k: getattr(self, k) for k in WORDS}}
-        words |= {"problem": describe(self.problem), "method": describe(self.method)}
+        words |= {"problem": serialize(self.problem), "method": serialize(self.method)}
         words["ledger"] = [_words_of(line) for line in self.ledger.lines]
         words["setup"] = [[_words_of(line), count] for line, count in self.ledger.setup]
         words["evaluation"] = [_words_of(line) for line in self.ledger.evaluation]
@@ -148,10 +149,12 @@ class Result:
         return folder
 
     @classmethod
-    def load(cls, folder: str | os.PathLike) -> "Result":
+    def load(cls, folder: str | os.PathLike, also: Iterable[type] = ()) -> "Result":
         """What `save` wrote; the states of server and clients are not in it.
 
-        A problem made from a function of your own comes back as None.
+        Only fedmin's own classes are made from a file. `also` has classes of your own that may be
+        made too: the class of your method, for one. A problem made from a function of your own
+        comes back as None.
         """
         folder = Path(folder)
         words = json.loads((folder / "result.json").read_text("utf-8"))
@@ -171,7 +174,7 @@ class Result:
         )
         problem: Any = None
         with contextlib.suppress(ValueError, TypeError):
-            problem = restore(words["problem"])
+            problem = deserialize(words["problem"], also)
         return cls(
             solution=np.load(model) if model.exists() else None,
             history=history,
@@ -179,7 +182,7 @@ class Result:
             server=None,
             clients=None,
             problem=problem,
-            method=restore(words["method"]),
+            method=deserialize(words["method"], also),
             best=Best(np.load(best), *words["best"]) if "best" in words else None,
             certificate=Certificate.load(certificate) if certificate.exists() else None,
             **{key: words[key] for key in WORDS},

@@ -189,7 +189,10 @@ def outside_theorem(rho: Any, gamma: Any) -> tuple[str, ...]:
     return tuple(f"outside the theorem: {words}" for holds, words in broken if holds)
 
 
-SCHEDULES: dict[str, type] = {
-    kind.__name__.lower(): kind
-    for kind in (Power, Stages, ConvexSteps, NonconvexSteps, StochasticSteps)
+# numbers that change with the round, and the steps and penalties of Frank-Wolfe methods
+SCHEDULES = {"power": Power, "stages": Stages}
+FRANK_WOLFE_STEPS = {
+    "convexsteps": ConvexSteps,
+    "nonconvexsteps": NonconvexSteps,
+    "stochasticsteps": StochasticSteps,
 }

@@ -1,17 +1,18 @@
-"""A value in plain words: what a method, a problem or a whole run is made of, as JSON can hold it.
+"""Values as plain data that JSON can hold: what a method, a problem or a whole run is made of.
 
-    describe(FedAvg(0.1)) == {"name": "fedavg", "step": 0.1, "local_steps": 1, ...}
+    serialize(FedAvg(0.1)) == {"name": "fedavg", "step": 0.1, "local_steps": 1, ...}
+    deserialize({"name": "fedavg", "step": 0.1}) == FedAvg(0.1)
 
-The same description names the same thing in every process, so that its hash can be a name.
+Saved results are read back by it, and the same value gives the same words in every process, so that
+their hash (`digest`) can name a run or the owner of a checkpoint. Words become values of fedmin's
+own classes only: neither a file nor a message can name other code.
 """
 
 import dataclasses
 import hashlib
 import inspect
 import json
-import types
-import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -22,24 +23,34 @@ from fedmin.core import checks
 
 SHORT = 64  # numbers that are written out; longer arrays are named by their hash
 
+# the functions that words may name: a network's activations, all of jax.nn
+ACTIVATIONS: dict[str, Callable] = {
+    name: getattr(jax.nn, name)
+    for name in (
+        "celu", "elu", "gelu", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh", "identity",
+        "leaky_relu", "log_sigmoid", "mish", "relu", "relu6", "selu", "sigmoid", "silu",
+        "soft_sign", "softplus", "sparse_plus", "sparse_sigmoid", "squareplus", "swish", "tanh",
+    )
+}  # fmt: skip
 
-def describe(value: Any) -> Any:
+
+def serialize(value: Any) -> Any:
     """Plain numbers, words, lists and dicts that say what a value is.
 
-    >>> from fedmin.core.serialize import describe
+    >>> from fedmin.core.serialize import serialize
     >>> import fedmin
-    >>> describe(fedmin.Power(0.5, 0.1))
+    >>> serialize(fedmin.Power(0.5, 0.1))
     {'name': 'power', 'scale': 0.5, 'exponent': 0.1}
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        fields = {f.name: serialize(getattr(value, f.name)) for f in dataclasses.fields(value)}
         return {"name": type(value).__name__.lower(), **fields}
     if isinstance(value, Mapping):
-        return {str(key): describe(each) for key, each in value.items()}
+        return {str(key): serialize(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [describe(each) for each in value]
+        return [serialize(each) for each in value]
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return _array(np.asarray(value))
     if callable(value):
@@ -48,8 +59,8 @@ def describe(value: Any) -> Any:
 
 
 def digest(value: Any) -> str:
-    """A hash of what `describe` says, 64 letters."""
-    words = json.dumps(describe(value), sort_keys=True, separators=(",", ":"))
+    """A hash of what `serialize` says, 64 letters."""
+    words = json.dumps(serialize(value), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(words.encode()).hexdigest()
 
 
@@ -66,85 +77,51 @@ def _path(function: Any) -> str:
     return f"{module}.{getattr(function, '__qualname__', type(function).__qualname__)}"
 
 
-def known_classes() -> dict[str, type]:
-    """Every kind of value there is, by its lower-case name: methods, problems, schedules, sets."""
+def deserialize(words: Any, also: Iterable[type] = ()) -> Any:
+    """The value that `serialize` put into words, made of fedmin's own classes.
+
+    also    classes of your own that may be made too
+
+    >>> import fedmin
+    >>> from fedmin.core.serialize import deserialize, serialize
+    >>> method = fedmin.FedAvg(0.2, local_steps=3)
+    >>> deserialize(serialize(method)) == method
+    True
+    """
+    return _value(words, own_classes() | {kind.__name__.lower(): kind for kind in also})
+
+
+def _value(words: Any, classes: Mapping[str, type]) -> Any:
+    if isinstance(words, list):
+        return tuple(_value(each, classes) for each in words)
+    if isinstance(words, dict) and "array" in words:
+        raise ValueError("an array of this length is stored by its hash only")
+    if isinstance(words, dict):
+        fields = {key: _value(each, classes) for key, each in words.items() if key != "name"}
+        if "name" not in words:
+            return fields
+        checks.known("class of fedmin", words["name"], classes)
+        return classes[words["name"]](**fields)
+    if isinstance(words, str) and words.startswith("jax."):
+        return activation(words)
+    return words
+
+
+def own_classes() -> dict[str, type]:
+    """The classes of fedmin whose values can be put into words, by their lower-case names."""
     found: dict[str, type] = {}
     waiting = list(eqx.Module.__subclasses__())
     while waiting:
         kind = waiting.pop()
         waiting += kind.__subclasses__()
         public = not kind.__name__.startswith("_") and not inspect.isabstract(kind)
-        if public and (kind.__module__.startswith("fedmin.") or kind.__name__.lower() not in found):
+        if public and kind.__module__.startswith("fedmin."):
             found[kind.__name__.lower()] = kind
     return found
 
 
-def restore(words: Any) -> Any:
-    """The value that `describe` described.
-
-    >>> import fedmin
-    >>> from fedmin.core.serialize import describe, restore
-    >>> restore(describe(fedmin.FedAvg(0.2, local_steps=3))) == fedmin.FedAvg(0.2, local_steps=3)
-    True
-    """
-    if isinstance(words, list):
-        return tuple(restore(each) for each in words)
-    if isinstance(words, dict) and "array" in words:
-        raise ValueError("an array of this length is stored by its hash only")
-    if isinstance(words, dict) and "name" in words:
-        kinds = known_classes()
-        checks.known("kind of value", words["name"], kinds)
-        fields = {key: restore(value) for key, value in words.items() if key != "name"}
-        return kinds[words["name"]](**fields)
-    if isinstance(words, str) and words.startswith("jax."):
-        return function(words)
-    return words
-
-
-def function(path: str) -> Any:
-    """A function of jax.nn by its name: "swish" or "jax.nn.swish"."""
-    name = path.rpartition(".")[2]
-    functions = [each for each in dir(jax.nn) if not each.startswith("_")]
-    checks.known("function of jax.nn", name, functions)
-    return getattr(jax.nn, name)
-
-
-def parameters(kind: Any) -> dict[str, tuple[Any, bool]]:
-    """The fields of a kind of value: their types, and whether they must be given."""
-    signature = inspect.signature(kind)
-    try:
-        hints = typing.get_type_hints(kind.__init__ if inspect.isclass(kind) else kind)
-        hints = {**typing.get_type_hints(kind), **hints} if inspect.isclass(kind) else hints
-    except (NameError, TypeError):
-        hints = {}
-    empty = inspect.Parameter.empty
-    return {
-        name: (hints.get(name, Any), each.default is empty)
-        for name, each in signature.parameters.items()
-        if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
-    }
-
-
-def options_of(hint: Any) -> set[Any]:
-    """The plain types that a type stands for, without None."""
-    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    options = typing.get_args(hint) if union else (hint,)
-    return {option for option in options if option is not type(None)}
-
-
-def accepts(hint: Any, kind: Any) -> bool:
-    """Whether a type allows values of this kind."""
-    origin = typing.get_origin(kind) or kind
-    return any((typing.get_origin(option) or option) is origin for option in options_of(hint))
-
-
-def takes_list(hint: Any) -> bool:
-    """Whether a type allows several values."""
-    return any((typing.get_origin(o) or o) in (tuple, list, Iterable) for o in options_of(hint))
-
-
-def fits(value: Any, kind: type) -> bool:
-    """Whether a value from a file is of this plain type; a count is a number too."""
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+def activation(name: str) -> Callable:
+    """An activation by its name or its path: "swish", "jax.nn.swish"."""
+    name = name.rpartition(".")[2]
+    checks.known("activation", name, ACTIVATIONS)
+    return ACTIVATIONS[name]

@@ -24,7 +24,7 @@ from fedmin.data.catalogue.fetching import (
 from fedmin.data.formats.files import DataFileError
 from fedmin.data.formats.images import read_cifar10, read_idx, read_idx_images
 from fedmin.data.formats.libsvm import read_libsvm
-from fedmin.data.formats.parties import Joined, Party, join_parties, read_party
+from fedmin.data.formats.parties import JoinedParties, Party, join_parties, read_party
 from fedmin.data.formats.speeches import read_speeches
 from fedmin.data.holdout import hold_out
 from fedmin.data.loading import DATASETS, Dataset, datasets, load
@@ -54,7 +54,7 @@ __all__ = [
     "Dirichlet",
     "Entry",
     "EvenColumns",
-    "Joined",
+    "JoinedParties",
     "LabelsPerClient",
     "Located",
     "NotCachedError",
@@ -89,3 +89,10 @@ __all__ = [
     "softmax_fedfw",
     "sparse_regression",
 ]
+
+Joined = JoinedParties  # the name that it had first
+
+
+def __dir__() -> list[str]:
+    """What users call; the modules behind it are found by their paths."""
+    return sorted(__all__)

@@ -36,7 +36,7 @@ class Dataset(NamedTuple):
     download: bool
 
 
-def _describe() -> dict[str, Dataset]:
+def _all_datasets() -> dict[str, Dataset]:
     lines = [
         Dataset(name, e.summary, e.task, e.rows, e.features, e.classes, False)
         for name, e in EMBEDDED.items()
@@ -57,7 +57,7 @@ def _first_line(make: Callable) -> str:
     return (inspect.getdoc(make) or make.__name__).splitlines()[0]
 
 
-DATASETS: dict[str, Dataset] = _describe()
+DATASETS: dict[str, Dataset] = _all_datasets()
 
 
 def datasets() -> list[Dataset]:

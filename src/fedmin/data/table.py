@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fedmin.data.checks import as_labels, as_matrix, as_targets, check_columns, check_ids
+from fedmin.data.table_checks import as_labels, as_matrix, as_targets, check_columns, check_ids
 
 __all__ = ["Table"]
 

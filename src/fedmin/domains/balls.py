@@ -157,6 +157,11 @@ class LinfBall(Ball):
         return 2 * self.radius * math.sqrt(_known(self))
 
 
+def _bound(given: Any) -> Any:
+    """A list of numbers, as a file has it, becomes an array."""
+    return jnp.asarray(given, float) if isinstance(given, list | tuple) else given
+
+
 class Box(Domain):
     """lower <= x_j <= upper: two numbers, or a number each for every entry of x.
 
@@ -167,8 +172,8 @@ class Box(Domain):
     Array([0., 3.], dtype=float32)
     """
 
-    lower: Any
-    upper: Any
+    lower: Any = eqx.field(converter=_bound)
+    upper: Any = eqx.field(converter=_bound)
     size: int | None = eqx.field(default=None, static=True, repr=False)  # d, of the problem
 
     bounded = True

@@ -1,7 +1,7 @@
 """A set for each tensor of x: the product of sets over a problem's named parts."""
 
 import math
-from typing import Any
+from collections.abc import Mapping
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -23,20 +23,21 @@ class Product(Domain):
     (12, 3)
     """
 
-    sets: Any  # by name, or one for all; a tuple once fitted
+    # by name, or one for all; a tuple once fitted
+    sets: Mapping[str, Domain] | Domain | tuple[Domain, ...]
     lengths: tuple[int, ...] | None = eqx.field(default=None, static=True)  # of the tensors
 
     def __check_init__(self):
         for one in self._each():
             checks.is_a("sets", one, Domain, '{"weights": L1Ball(10.0)}')
 
-    def _each(self) -> tuple[Any, ...]:
-        if isinstance(self.sets, dict):
+    def _each(self) -> tuple[Domain, ...]:
+        if isinstance(self.sets, Mapping):
             return tuple(self.sets.values())
         return self.sets if isinstance(self.sets, tuple) else (self.sets,)
 
     def fitted(self, parts):
-        if isinstance(self.sets, dict):
+        if isinstance(self.sets, Mapping):
             for name in self.sets:
                 checks.known("part", name, parts)
             missing = [name for name in parts if name not in self.sets]
@@ -73,7 +74,7 @@ class Product(Domain):
         if self.lengths is None:
             raise ValueError("Product does not know the parts yet; over(problem, domain) tells it")
         ends = [sum(self.lengths[: i + 1]) for i in range(len(self.lengths))]
-        return list(zip(self.sets, jnp.split(x, ends[:-1]), strict=True))
+        return list(zip(self._each(), jnp.split(x, ends[:-1]), strict=True))
 
     def contains(self, x, tolerance=1e-6):
         return jnp.all(jnp.stack([one.contains(part, tolerance) for one, part in self.cut(x)]))

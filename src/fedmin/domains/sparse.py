@@ -46,7 +46,7 @@ class L0Ball(Truncation):
     tau: int = eqx.field(static=True)
     each: Literal["all", "row"] = eqx.field(default="all", static=True)
     free: tuple[str, ...] = eqx.field(default=(), static=True, converter=names)
-    groups: Any = None  # i[entries in the budget], 0 .. number of groups - 1
+    groups: np.ndarray | Array | None = None  # i[entries in the budget], 0 .. number of groups - 1
     parts: tuple[tuple[str, tuple[int, ...]], ...] = eqx.field(default=(), static=True)
     reach: tuple[int, int] | None = eqx.field(default=None, static=True)  # see `_reach`
 
@@ -174,7 +174,7 @@ class Entries(Domain):
     Array([1., 0., 3.], dtype=float32)
     """
 
-    indices: Any = eqx.field(converter=lambda a: np.unique(np.asarray(a)).astype(np.int32))
+    indices: np.ndarray = eqx.field(converter=lambda a: np.unique(np.asarray(a)).astype(np.int32))
 
     bounded = False
     convex = True

@@ -59,10 +59,18 @@ METHODS = {
     "feddualavg": FedDualAvg,
 }
 
+# values that a field of one method takes
+SECOND_MOMENTS = {"adagrad": Adagrad, "adam": Adam, "yogi": Yogi}  # FedOpt's `second`
+TAU_RULES = {"tuned": Tuned}  # SSCA's `tau`
+PENALTIES = {"penalty": Penalty}  # SSCA's `penalty`
+
 __all__ = [
     "DONE",
     "METHODS",
+    "PENALTIES",
+    "SECOND_MOMENTS",
     "SSCA",
+    "TAU_RULES",
     "Adagrad",
     "Adam",
     "CentralFW",

@@ -20,7 +20,7 @@ from fedmin.core.holdings import Holdings
 from fedmin.core.result import Result
 from fedmin.reports import tables
 from fedmin.reports.figures import in_logs, lowest
-from fedmin.reports.holders import holders
+from fedmin.reports.holdings import holdings_picture
 
 MOST_POINTS = 800  # a curve; more cannot be seen on a screen
 Section = tuple[str, str]  # heading, HTML
@@ -111,7 +111,7 @@ def _held(held: Mapping[str, Holdings]) -> str:
     """Who holds what, once where runs share it."""
     runs: dict[str, list[str]] = {}
     for name, one in held.items():
-        runs.setdefault(holders(one), []).append(name)
+        runs.setdefault(holdings_picture(one), []).append(name)
     if len(runs) == 1:
         return next(iter(runs))
     return "".join(f"<h3>{escape(', '.join(names))}</h3>{html}" for html, names in runs.items())

@@ -1,4 +1,4 @@
-"""Where else a run's history goes, beside its CSV: TensorBoard and MLflow, by their own libraries.
+"""Loggers: what else a run's history is written to, beside its CSV: TensorBoard and MLflow.
 
     [run]
     log = ["tensorboard", "mlflow"]
@@ -9,6 +9,7 @@ TensorBoard's files go into the run's folder; MLflow goes wherever it is told to
 
 import importlib
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ def library(name: str, extra: str) -> Any:
         raise ValueError(f'log = "{extra}" needs pip install "fedmin[{extra}]"') from None
 
 
-class Log(ABC):
-    """Takes a run's recorded rows as they come."""
+class Logger(ABC):
+    """Writes the rows of a run's history somewhere as they are recorded."""
 
     def __init__(self) -> None:
         self.seen = -1  # the last round that was written
@@ -51,8 +52,8 @@ class Log(ABC):
             self.write(self.seen, {k: float(v[i]) for k, v in table.items() if k != "round"})
 
 
-class TensorBoard(Log):
-    """A scalar a column, in the folder `tensorboard` of the run."""
+class TensorBoard(Logger):
+    """One TensorBoard scalar for each column of the history, in the run's folder `tensorboard`."""
 
     def __init__(self, folder: Path, name: str, parameters: dict[str, Any]):
         super().__init__()
@@ -68,8 +69,8 @@ class TensorBoard(Log):
         self.writer.close()
 
 
-class MLflow(Log):
-    """A run of the experiment "fedmin", with the method's fields as its parameters."""
+class MLflow(Logger):
+    """A run of MLflow's experiment "fedmin", with the method's fields as its parameters."""
 
     def __init__(self, folder: Path, name: str, parameters: dict[str, Any]):
         super().__init__()
@@ -90,4 +91,7 @@ class MLflow(Log):
         self.client.set_terminated(self.id)
 
 
-LOGS: dict[str, type] = {"tensorboard": TensorBoard, "mlflow": MLflow}
+LOGGERS: dict[str, Callable[[Path, str, dict[str, Any]], Logger]] = {
+    "tensorboard": TensorBoard,
+    "mlflow": MLflow,
+}

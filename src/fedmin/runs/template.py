@@ -3,12 +3,12 @@
 import dataclasses
 import inspect
 import re
-import typing
-from typing import Any, Literal
+from typing import Any
 
 from fedmin.core import checks
-from fedmin.core.serialize import describe, parameters
+from fedmin.core.serialize import serialize
 from fedmin.methods import METHODS
+from fedmin.runs.fields import fields_of, words_of
 
 HEAD = """\
 # {title}
@@ -19,12 +19,12 @@ name = "digits"            # `fedmin list data` has the others
 
 [partition]
 name = "{partition}"{note}
-{split}
+clients = {clients}
 
 [problem]
 name = "{problem}"           # `fedmin list problems` has the others
 l2 = 1e-3
-{extra}
+{sections}
 [method]
 name = "{name}"
 {fields}
@@ -36,27 +36,28 @@ every = 1                  # measure every so many rounds
 """
 
 
-def starter(name: str) -> str:
-    """The text of a file that runs."""
+def template(name: str) -> str:
+    """The text of a file that runs a method as it is by default."""
     checks.known("method", name, METHODS)
     method: Any = METHODS[name]
     columns = "rows" not in method.handles
-    partition, split = ("evencolumns", "clients = 2") if columns else ("iid", "clients = 5")
+    partition, clients = ("evencolumns", 2) if columns else ("iid", 5)
     note = "" if columns else '               # or "dirichlet" with alpha = 0.3, "labelsperclient"'
-    limits = ""
+    sections = ""
     if "constraints" in method.handles:
-        limits = '\n# [[constraint]]\n# name = "normatmost"\n# radius = 3.0\n'
+        sections = '\n# [[constraint]]\n# name = "normatmost"\n# radius = 3.0\n'
     if "domain" in method.handles:
-        limits += domain_of(name)
+        sections += _domain_section(name)
     return HEAD.format(
         title=(inspect.getdoc(method) or name).partition("\n")[0],
-        partition=partition, split=split, note=note, problem="softmax", extra=limits, name=name,
+        partition=partition, clients=clients, note=note,
+        problem="softmax", sections=sections, name=name,
         fields="\n".join(_fields(method)),
     )  # fmt: skip
 
 
-def domain_of(name: str) -> str:
-    """A set to begin with."""
+def _domain_section(name: str) -> str:
+    """A section with a set to begin with."""
     sparse = name in ("fedht", "fediterht", "distributediht", "scaffoldht", "sparsenewton")
     chosen = '"l0ball"\ntau = 100' if sparse else '"l2ball"\nradius = 10.0'
     return f"\n[domain]\nname = {chosen}\n"
@@ -68,22 +69,17 @@ USUAL = {"batches": "the rows of a step; `fedmin list batches` has the others"}
 
 def _fields(method: type) -> list[str]:
     comments = USUAL | _comments(method)
+    hints = fields_of(method)
     made: Any = method()
     lines = []
     for field in dataclasses.fields(made):
-        value = describe(getattr(made, field.name))
+        value = serialize(getattr(made, field.name))
         words = [comments[field.name]] if field.name in comments else []
-        others = [_toml(word) for word in choices(method, field.name) if word != value]
+        others = [_toml(word) for word in words_of(hints[field.name].hint) if word != value]
         words += [f"or {', '.join(others)}"] if others else []
         text = f"{field.name} = {_toml(value)}" if value is not None else f"# {field.name} ="
         lines.append(f"{text:<26} # {'; '.join(words)}" if words else text)
     return lines
-
-
-def choices(kind: type, field: str) -> tuple[Any, ...]:
-    """The words that a field may be, where there are such."""
-    hint = parameters(kind).get(field, (None, False))[0]
-    return typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
 
 
 def _comments(method: type) -> dict[str, str]:

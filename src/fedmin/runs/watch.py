@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from fedmin.runs.folder import report_of
+from fedmin.runs.reading import report_of
 
 SECONDS = 3  # between reloads
 WAITING = """<!doctype html><meta charset="utf-8"><title>fedmin</title>

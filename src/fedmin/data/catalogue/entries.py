@@ -64,11 +64,13 @@ class Entry:
     citation: str
 
 
-def one(role, name, sha256=None, size=None, url=None, member=None) -> Part:
+def one_file(role, name, sha256=None, size=None, url=None, member=None) -> Part:
     """A part that exists in one variant."""
     return Part(role, (Variant(name, sha256, size, url, member),))
 
 
-def both(role: str, packed: tuple[str, str, int], plain: tuple[str, str, int, str]) -> Part:
+def plain_or_packed(
+    role: str, packed: tuple[str, str, int], plain: tuple[str, str, int, str]
+) -> Part:
     """A file that is plain at its address and compressed in some caches."""
     return Part(role, (Variant(*packed), Variant(*plain)))

@@ -6,7 +6,7 @@ publishes; the others were computed from the official files.
 
 from __future__ import annotations
 
-from fedmin.data.catalogue.entries import Entry, Part, Variant, one
+from fedmin.data.catalogue.entries import Entry, Part, Variant, one_file
 
 __all__ = ["IMAGES"]
 
@@ -16,7 +16,7 @@ _EMNIST = "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip"
 
 def _idx(folder: str, base: str, sums: dict[str, tuple[str, int]]) -> tuple[Part, ...]:
     return tuple(
-        one(role, f"{folder}/{file}", *sums[role], f"{base}/{file}")
+        one_file(role, f"{folder}/{file}", *sums[role], f"{base}/{file}")
         for role, file in (
             ("train_images", "train-images-idx3-ubyte.gz"),
             ("train_labels", "train-labels-idx1-ubyte.gz"),
@@ -26,7 +26,7 @@ def _idx(folder: str, base: str, sums: dict[str, tuple[str, int]]) -> tuple[Part
     )
 
 
-def _emnist(split: str) -> tuple[Part, ...]:
+def _emnist(selection: str) -> tuple[Part, ...]:
     archive_sum = "fb9bb67e33772a9cc0b895e4ecf36d2cf35be8b709693c3564cea2a019fcda8e"
     parts = []
     for role, tail in (
@@ -35,7 +35,7 @@ def _emnist(split: str) -> tuple[Part, ...]:
         ("test_images", "test-images-idx3-ubyte.gz"),
         ("test_labels", "test-labels-idx1-ubyte.gz"),
     ):
-        file = f"emnist-{split}-{tail}"
+        file = f"emnist-{selection}-{tail}"
         whole = Variant("emnist/gzip.zip", archive_sum, 561753746, _EMNIST, f"gzip/{file}")
         parts.append(Part(role, (whole, Variant(f"emnist/{file}"))))
     return tuple(parts)
@@ -148,16 +148,16 @@ IMAGES = [
 ]
 IMAGES += [
     _images(
-        f"emnist_{split}",
+        f"emnist_{selection}",
         f"handwritten {what}, 28 x 28",
         rows,
         classes,
-        _emnist(split),
+        _emnist(selection),
         "https://www.nist.gov/itl/products-and-services/emnist-dataset",
         "public domain (NIST)",
         "cohen2017emnist",
     )
-    for split, what, rows, classes in (
+    for selection, what, rows, classes in (
         ("balanced", "letters and digits, balanced", 112800, 47),
         ("byclass", "letters and digits, all 62 classes", 697932, 62),
         ("bymerge", "letters and digits, look-alike cases merged", 697932, 47),

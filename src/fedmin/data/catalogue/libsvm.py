@@ -6,7 +6,7 @@ of the copy's content.
 
 from __future__ import annotations
 
-from fedmin.data.catalogue.entries import Entry, Part, Variant, both, one
+from fedmin.data.catalogue.entries import Entry, Part, Variant, one_file, plain_or_packed
 
 __all__ = ["LIBSVM"]
 
@@ -23,7 +23,7 @@ LIBSVM = [
         123,
         2,
         (
-            both(
+            plain_or_packed(
                 "train",
                 (
                     "libsvm/a9a.bz2",
@@ -37,7 +37,7 @@ LIBSVM = [
                     f"{_LIBSVM}/binary/a9a",
                 ),
             ),
-            both(
+            plain_or_packed(
                 "test",
                 (
                     "libsvm/a9a.t.bz2",
@@ -65,7 +65,7 @@ LIBSVM = [
         112,
         2,
         (
-            both(
+            plain_or_packed(
                 "train",
                 (
                     "libsvm/mushrooms.bz2",
@@ -131,7 +131,7 @@ LIBSVM = [
         62061,
         20,
         (
-            one(
+            one_file(
                 "train",
                 "libsvm/news20.bz2",
                 "8c79851f6f5fdc5540a0d04a5ab728353c42d26b84e73f93bda301c06c15ffe9",
@@ -192,7 +192,7 @@ LIBSVM = [
         47236,
         2,
         (
-            one(
+            one_file(
                 "train",
                 "libsvm/rcv1_train.binary.bz2",
                 None,
@@ -213,8 +213,10 @@ LIBSVM = [
         150360,
         None,
         (
-            one("train", "libsvm/E2006.train.bz2", url=f"{_LIBSVM}/regression/E2006.train.bz2"),
-            one("test", "libsvm/E2006.test.bz2", url=f"{_LIBSVM}/regression/E2006.test.bz2"),
+            one_file(
+                "train", "libsvm/E2006.train.bz2", url=f"{_LIBSVM}/regression/E2006.train.bz2"
+            ),
+            one_file("test", "libsvm/E2006.test.bz2", url=f"{_LIBSVM}/regression/E2006.test.bz2"),
         ),
         f"{_LIBSVM}/regression.html#E2006-tfidf",
         "none stated",

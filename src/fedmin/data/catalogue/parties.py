@@ -6,7 +6,7 @@ of the copy's content.
 
 from __future__ import annotations
 
-from fedmin.data.catalogue.entries import Entry, Part, both, one
+from fedmin.data.catalogue.entries import Entry, Part, one_file, plain_or_packed
 
 __all__ = ["PARTIES"]
 
@@ -20,7 +20,7 @@ _FEDSSO = (
 
 def _party(name: str, packed: tuple[str, int], plain: tuple[str, int]) -> Part:
     role = name.rsplit("_", 1)[1]
-    return both(
+    return plain_or_packed(
         role,
         (f"tabular/{name}.csv.xz", *packed),
         (f"tabular/{name}.csv", *plain, f"{_FATE}/{name}.csv"),
@@ -87,7 +87,7 @@ PARTIES = [
         80,
         65,
         (
-            both(
+            plain_or_packed(
                 "text",
                 (
                     "text/tinyshakespeare.txt.xz",
@@ -118,7 +118,7 @@ PARTIES += [
         10,
         10,
         (
-            one(
+            one_file(
                 "counts",
                 "fedsso/mnist_ttn.config.json",
                 "6fbd7760dfe96e0585e5ae86f7de163a703e232f66b7c8577c28b766d6d641d9",
@@ -137,7 +137,7 @@ PARTIES += [
         10,
         10,
         (
-            one(
+            one_file(
                 "counts",
                 "fedsso/fmnist_ttn_3.config.json",
                 "b15c2647decaa43b8c46861e78bd339b8bbec1c92427605fd08ed12dfc9c0720",
@@ -156,7 +156,7 @@ PARTIES += [
         6,
         None,
         (
-            one(
+            one_file(
                 "results",
                 "fedsso/results_summary.csv",
                 "34e1c1d7c0ed434b4b96ed25cce11cef51b96c3871e6ca31d7361433b4a1cfa0",

@@ -45,16 +45,16 @@ def load_images(entry: Entry) -> Table:
     return _idx_pair(entry, files, "train", test)
 
 
-def _idx_pair(entry: Entry, files: dict[str, Located], split: str, test=None) -> Table:
-    where = files[f"{split}_images"]
+def _idx_pair(entry: Entry, files: dict[str, Located], portion: str, test=None) -> Table:
+    where = files[f"{portion}_images"]
     images = read_idx_images(*where, transposed=entry.name.startswith("emnist"))
-    labels = read_idx(*files[f"{split}_labels"], ndim=1).astype(np.int32)
+    labels = read_idx(*files[f"{portion}_labels"], ndim=1).astype(np.int32)
     if len(images) != len(labels):
         expected = f"as many images as labels ({len(labels)})"
         raise DataFileError(where.path, expected, f"{len(images)} images")
     if entry.name == "emnist_letters":
         labels -= 1  # A is 1 in the file
-    name = entry.name if split == "train" else f"{entry.name} test"
+    name = entry.name if portion == "train" else f"{entry.name} test"
     return _image_table(entry, name, images, labels, test)
 
 

@@ -1,1 +1,1 @@
-"""Readers of files as others wrote them: images, LIBSVM, plays, parties' tables."""
+"""Readers of files as others wrote them: images, LIBSVM, speeches of plays, parties' tables."""

@@ -13,7 +13,7 @@ import numpy as np
 from fedmin.core.checks import nearest
 from fedmin.data.formats.files import DataFileError, read_bytes
 
-__all__ = ["Joined", "Party", "join_parties", "read_party"]
+__all__ = ["JoinedParties", "Party", "join_parties", "read_party"]
 
 
 class Party(NamedTuple):
@@ -31,11 +31,11 @@ class Party(NamedTuple):
     names: tuple[str, ...]
 
 
-class Joined(NamedTuple):
+class JoinedParties(NamedTuple):
     """Parties side by side: ids, x, y, column names `party.column`, party -> its columns.
 
-    >>> from fedmin.data import Joined
-    >>> Joined._fields
+    >>> from fedmin.data import JoinedParties
+    >>> JoinedParties._fields
     ('ids', 'x', 'y', 'names', 'columns')
     """
 
@@ -102,7 +102,7 @@ def _numbers(path: object, name: str, column: tuple[str, ...]) -> np.ndarray:
         raise
 
 
-def join_parties(parties: Mapping[str, Party], *, common: bool = False) -> Joined:
+def join_parties(parties: Mapping[str, Party], *, common: bool = False) -> JoinedParties:
     """Rows matched by id, in the row order of the first party.
 
     Ids that some party lacks are an error, unless only the `common` ones are asked for.
@@ -139,4 +139,4 @@ def join_parties(parties: Mapping[str, Party], *, common: bool = False) -> Joine
         names += [f"{name}.{column}" for column in party.names]
         columns[name] = np.arange(start, start + party.x.shape[1])
         start += party.x.shape[1]
-    return Joined(np.array(ids), np.concatenate(blocks, axis=1), y, tuple(names), columns)
+    return JoinedParties(np.array(ids), np.concatenate(blocks, axis=1), y, tuple(names), columns)

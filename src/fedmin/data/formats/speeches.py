@@ -1,4 +1,4 @@
-"""Plays as text: who says what, and windows of characters for predicting the next one."""
+"""Speeches of plays, by speaker; and windows of text for predicting the next character."""
 
 from __future__ import annotations
 

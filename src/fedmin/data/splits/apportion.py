@@ -1,4 +1,4 @@
-"""The small arithmetic that partitioners share."""
+"""What partitioners share: checks of their fields, and how rows are shared out among clients."""
 
 from __future__ import annotations
 
@@ -41,35 +41,33 @@ def apportion(total: int, shares: np.ndarray) -> np.ndarray:
     return counts
 
 
-def deal(rng, clients: int, groups: int, k: int) -> np.ndarray:
-    """k different groups for each client, every group as often as any other (up to one)."""
+def assign_groups(rng, clients: int, groups: int, k: int) -> np.ndarray:
+    """k different groups for each client; all groups go to equally many clients (up to one)."""
     held = np.zeros(groups, np.int64)
-    dealt = np.empty((clients, k), np.int64)
+    assigned = np.empty((clients, k), np.int64)
     for client in rng.permutation(clients):
         # the groups with the fewest holders so far, in random order among equals
         order = np.lexsort((rng.random(groups), held))
-        dealt[client] = order[:k]
+        assigned[client] = order[:k]
         held[order[:k]] += 1
-    return dealt
+    return assigned
 
 
-def share_groups(rng, group: np.ndarray, dealt: np.ndarray) -> list[np.ndarray]:
-    """Each group's rows, shuffled, go evenly to the clients it was dealt to."""
-    held: list[list[np.ndarray]] = [[] for _ in dealt]
-    for number in range(int(dealt.max()) + 1):
-        holders = np.flatnonzero((dealt == number).any(axis=1))
+def share_groups(rng, group: np.ndarray, assigned: np.ndarray) -> list[np.ndarray]:
+    """Each group's rows, shuffled, go in equal numbers to the clients that have the group."""
+    held: list[list[np.ndarray]] = [[] for _ in assigned]
+    for number in range(int(assigned.max()) + 1):
+        holders = np.flatnonzero((assigned == number).any(axis=1))
         rows = rng.permutation(np.flatnonzero(group == number))
         for client, part in zip(holders, np.array_split(rows, holders.size), strict=True):
             held[client].append(part)
     return [np.sort(np.concatenate(parts)) for parts in held]
 
 
-def simplex(rng, alpha: float, clients: int) -> np.ndarray:
+def dirichlet_shares(rng, alpha: float, clients: int) -> np.ndarray:
     """Shares of the clients, drawn from a symmetric Dirichlet(alpha)."""
     shares = rng.dirichlet(np.full(clients, alpha))
-    if (
-        not np.isfinite(shares).all() or shares.sum() == 0
-    ):  # underflow at a tiny alpha: one takes all
+    if not np.isfinite(shares).all() or shares.sum() == 0:  # underflow at a tiny alpha: one has all
         shares = np.zeros(clients)
         shares[rng.integers(clients)] = 1.0
     return shares

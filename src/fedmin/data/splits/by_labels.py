@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,13 +14,13 @@ from fedmin.core.checks import check_partition
 from fedmin.data.formats.files import DataFileError
 from fedmin.data.splits.apportion import (
     apportion,
+    assign_groups,
     at_least,
-    deal,
+    dirichlet_shares,
     enough_rows,
     fill_up,
     positive,
     share_groups,
-    simplex,
 )
 
 __all__ = ["CountTable", "Dirichlet", "LabelsPerClient", "Shards"]
@@ -71,15 +72,15 @@ class LabelsPerClient:
                 f"{present.size} labels; more clients or a larger k"
             )
         rng = np.random.default_rng(seed)
-        dealt = deal(rng, self.clients, present.size, self.k)
-        holders = np.bincount(dealt.ravel(), minlength=present.size)
+        assigned = assign_groups(rng, self.clients, present.size, self.k)
+        holders = np.bincount(assigned.ravel(), minlength=present.size)
         short = np.flatnonzero(holders > counts)
         if short.size:
             raise ValueError(
                 f"LabelsPerClient: label {present[short[0]]} has {counts[short[0]]} rows for "
                 f"{holders[short[0]]} clients; fewer clients or a smaller k"
             )
-        return check_partition(share_groups(rng, np.searchsorted(present, y), dealt), y.size)
+        return check_partition(share_groups(rng, np.searchsorted(present, y), assigned), y.size)
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class Dirichlet:
         held: list[list[np.ndarray]] = [[] for _ in range(self.clients)]
         for label in np.unique(y):
             rows = rng.permutation(np.flatnonzero(y == label))
-            sizes = apportion(rows.size, simplex(rng, self.alpha, self.clients))
+            sizes = apportion(rows.size, dirichlet_shares(rng, self.alpha, self.clients))
             for client, part in enumerate(np.split(rows, np.cumsum(sizes)[:-1])):
                 held[client].append(part)
         parts = [np.concatenate(part) for part in held]
@@ -141,8 +142,8 @@ class Shards:
         order = rng.permutation(y.size)
         order = order[np.argsort(y[order], kind="stable")]
         shards = np.array_split(order, self.clients * self.shards_per_client)
-        dealt = rng.permutation(len(shards)).reshape(self.clients, self.shards_per_client)
-        parts = [np.sort(np.concatenate([shards[s] for s in mine])) for mine in dealt]
+        assigned = rng.permutation(len(shards)).reshape(self.clients, self.shards_per_client)
+        parts = [np.sort(np.concatenate([shards[s] for s in mine])) for mine in assigned]
         return check_partition(parts, y.size)
 
 
@@ -162,7 +163,7 @@ class CountTable:
     [2, 3]
     """
 
-    counts: Any  # clients x labels; kept as a tuple of tuples
+    counts: Sequence[Sequence[int]]  # clients x labels; kept as a tuple of tuples
     shrink: bool = False
     split: ClassVar[str] = "rows"
 
@@ -198,7 +199,7 @@ class CountTable:
             expected = f"JSON with num_labels and {key!r}: [[[label, count], ...], ...]"
             found = f"{type(error).__name__}: {error}"
             raise DataFileError(path, expected, found) from None
-        return cls(counts, shrink)
+        return cls(counts.tolist(), shrink)
 
     def __call__(self, table: Any, seed: int = 0) -> list[np.ndarray]:
         """Row indices of each client of a table or a label vector."""

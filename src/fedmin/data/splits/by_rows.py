@@ -11,12 +11,12 @@ import scipy.sparse as sp
 from fedmin.core.checks import check_partition, nearest
 from fedmin.data.splits.apportion import (
     apportion,
+    assign_groups,
     at_least,
-    deal,
+    dirichlet_shares,
     enough_rows,
     positive,
     share_groups,
-    simplex,
 )
 
 __all__ = ["IID", "ByColumn", "Clusters", "QuantitySkew"]
@@ -72,7 +72,7 @@ class QuantitySkew:
         enough_rows(self, self.clients, rows, self.min_rows)
         rng = np.random.default_rng(seed)
         spare = rows - self.clients * self.min_rows
-        sizes = self.min_rows + apportion(spare, simplex(rng, self.alpha, self.clients))
+        sizes = self.min_rows + apportion(spare, dirichlet_shares(rng, self.alpha, self.clients))
         parts = np.split(rng.permutation(rows), np.cumsum(sizes)[:-1])
         return check_partition([np.sort(part) for part in parts], rows)
 
@@ -81,9 +81,9 @@ class QuantitySkew:
 class Clusters:
     """k-means clusters of the features, some clusters a client (Fed-HT, section 5.2).
 
-    Each cluster is cut into equal parts, one for each client it is dealt to: with 100 clients,
-    10 clusters and 2 a client, 20 parts a cluster as in the paper. Sparse data go through a
-    truncated SVD of 50 components first.
+    Each cluster is cut into equal parts, one for each client that it is assigned to: with 100
+    clients, 10 clusters and 2 a client, 20 parts a cluster as in the paper. Sparse data go through
+    a truncated SVD of 50 components first.
 
     >>> from fedmin.data import Clusters, load
     >>> parts = Clusters(clients=6, clusters=3, per_client=2)(load("wine"), seed=0)
@@ -116,8 +116,8 @@ class Clusters:
         if found.size < self.clusters:
             raise ValueError(f"Clusters: only {found.size} different clusters; ask for fewer")
         rng = np.random.default_rng(seed)
-        dealt = deal(rng, self.clients, self.clusters, self.per_client)
-        return check_partition(share_groups(rng, group, dealt), x.shape[0])
+        assigned = assign_groups(rng, self.clients, self.clusters, self.per_client)
+        return check_partition(share_groups(rng, group, assigned), x.shape[0])
 
 
 def _kmeans(x, clusters: int, seed: int) -> np.ndarray:

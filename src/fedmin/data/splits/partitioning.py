@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedmin.core.checks import check_partition
+from fedmin.core.federation import Federation
 from fedmin.data.splits.by_columns import ColumnNames, ColumnSizes, EvenColumns, Parties
 from fedmin.data.splits.by_labels import CountTable, Dirichlet, LabelsPerClient, Shards
 from fedmin.data.splits.by_rows import IID, ByColumn, Clusters, QuantitySkew
@@ -60,15 +61,13 @@ def partition(
         labels: who knows y when columns are split: "everyone", "server" or a client's name.
 
     Returns:
-        A `fedmin.federation.Federation`.
+        A `fedmin.Federation`.
 
     >>> from fedmin.data import Dirichlet, load
     >>> parts = Dirichlet(clients=5, alpha=0.3)(load("digits"), seed=0)
     >>> sum(len(part) for part in parts)
     1438
     """
-    from fedmin.core.federation import Federation
-
     how, table = _resolve(how, table)
     if table.y is None:
         raise ValueError(f"{table.name}: it has no labels (y is None); a federation needs them")

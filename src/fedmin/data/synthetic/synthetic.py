@@ -15,7 +15,7 @@ __all__ = ["Synthetic"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Synthetic:
-    """A made data set: the table, which rows each client holds, and the true answers.
+    """A synthetic data set: the table, which rows each client holds, and the true answers.
 
     `partition(synthetic)` gives the federation; `partition(synthetic.table, how)` another split.
 

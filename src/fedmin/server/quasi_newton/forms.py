@@ -190,6 +190,9 @@ class LBFGS(QuasiNewton):
         return Step(lbfgs.cleared(pairs, anew), p, anew)
 
 
+CURVATURES = {"denseinverse": DenseInverse, "densesolve": DenseSolve, "dfp": DFP, "lbfgs": LBFGS}
+
+
 def downhill(p: Array, g: Array, start: Start) -> tuple[Array, Array]:
     """p, or scale g if it is time for that, or if p is no direction of descent or too long.
 

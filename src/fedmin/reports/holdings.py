@@ -11,7 +11,7 @@ CELL = 28
 ROW = 22
 
 
-def holders(held: Holdings) -> str:
+def holdings_picture(held: Holdings) -> str:
     """The picture, with exact counts in it; bars of sizes where there are no labels."""
     if held.counts is None or len(held.counts[0]) > 40:
         counts, labels = np.array(held.sizes)[:, None], [held.unit]
@@ -41,7 +41,7 @@ def _grid(counts: np.ndarray, names: list[str], labels: list[str]) -> str:
         out += [_cell(left + cell * j, y, cell, int(n), most) for j, n in enumerate(line)]
     size = f'viewBox="0 0 {width} {height}" style="max-width:{width}px;min-width:{width * 0.8:g}px"'
     return (
-        f'<svg class="holders" role="img" aria-label="who holds what" {size}>{"".join(out)}</svg>'
+        f'<svg class="holdings" role="img" aria-label="who holds what" {size}>{"".join(out)}</svg>'
     )
 
 

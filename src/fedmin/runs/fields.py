@@ -1,0 +1,106 @@
+"""What the fields of a class take, read from their types: for configuration files and templates."""
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import jax
+import numpy as np
+
+LISTS = (tuple, list, Sequence, Iterable)
+ARRAYS = (np.ndarray, jax.Array)
+
+
+class Field(NamedTuple):
+    """One field of a class, or one argument of a function."""
+
+    hint: Any  # its type
+    needed: bool
+    default: Any  # None if it is needed
+
+
+def fields_of(kind: Callable) -> dict[str, Field]:
+    """The fields of a class, or the arguments of a function, by name."""
+    empty = inspect.Parameter.empty
+    hints = _hints(kind)
+    return {
+        name: Field(
+            hints.get(name, Any), each.default is empty,
+            None if each.default is empty else each.default,
+        )
+        for name, each in inspect.signature(kind).parameters.items()
+        if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
+    }  # fmt: skip
+
+
+def _hints(kind: Any) -> dict[str, Any]:
+    try:
+        if not inspect.isclass(kind):
+            return typing.get_type_hints(kind)
+        # where a converter is, the constructor takes anything: the class says what it becomes
+        given = typing.get_type_hints(kind.__init__).items()
+        return typing.get_type_hints(kind) | {name: h for name, h in given if h is not Any}
+    except (NameError, TypeError):
+        return {}
+
+
+def options_of(hint: Any) -> set[Any]:
+    """The types that a union stands for, without None; a type that is no union, alone."""
+    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    options = typing.get_args(hint) if union else (hint,)
+    return {option for option in options if option is not type(None)}
+
+
+def option_of(hint: Any, *kinds: Any) -> Any:
+    """The first option of a type that is one of these kinds, or None."""
+    for option in options_of(hint):
+        if (typing.get_origin(option) or option) in kinds:
+            return option
+    return None
+
+
+def accepts(hint: Any, kind: Any) -> bool:
+    """Whether a type allows values of this kind."""
+    return option_of(hint, kind) is not None
+
+
+def words_of(hint: Any) -> tuple[Any, ...]:
+    """The words that a field may be, where its type lists them."""
+    return typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
+
+
+def element_of(hint: Any) -> Any:
+    """The type of what is in a list, or in a table under names of one's own."""
+    option = option_of(hint, *LISTS)
+    arguments = typing.get_args(option)
+    return arguments[0] if arguments else Any
+
+
+def entry_of(hint: Any) -> Any:
+    """The type of what stands under the names of a table, or None if it takes no such table."""
+    option = option_of(hint, Mapping, dict)
+    arguments = typing.get_args(option)
+    return None if option is None else arguments[1] if arguments else Any
+
+
+def depth_of(hint: Any) -> int:
+    """How deep lists nest in values of a type: 0 in a number, 1 in a list, 2 in a list of lists."""
+    if option_of(hint, *LISTS) is not None:
+        return 1 + depth_of(element_of(hint))
+    return 1 if option_of(hint, *ARRAYS) is not None else 0
+
+
+def depth(value: Any) -> int:
+    """How deep lists nest in a value."""
+    if not isinstance(value, list):
+        return 0
+    return 1 + (depth(value[0]) if value else 0)
+
+
+def fits(value: Any, kind: type) -> bool:
+    """Whether a value from a file is of this plain type; a whole number is a number too."""
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))

@@ -1,0 +1,112 @@
+"""The runs of a file: one for each combination of the values in its lists, for every seed."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fedmin.core.environment import versions
+from fedmin.core.serialize import digest
+from fedmin.runs.document import Document
+from fedmin.runs.fields import depth, depth_of, fields_of
+from fedmin.runs.pieces import NO_EFFECT, SECTIONS, Words, with_defaults
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a file: everything decided, and what sets it apart from the others."""
+
+    words: dict[str, Any]  # the document, with one value for everything and one seed
+    varied: dict[str, Any]  # what differs between the runs of this file
+    document: Document
+
+    @property
+    def id(self) -> str:
+        """A hash of what is run; where it is kept and who is told of it does not matter, nor
+        whether a default is written out."""
+        return digest([with_defaults(self.document, self.words), versions()["fedmin"]])[:12]
+
+    @property
+    def label(self) -> str:
+        """A short name among the runs of its file."""
+        method = self.words["method"]["name"]
+        varied = {
+            k.removeprefix("method."): v for k, v in self.varied.items() if k != "method.name"
+        }
+        return " ".join([method, *(f"{k}={_short(v)}" for k, v in varied.items())])
+
+    @property
+    def folder(self) -> str:
+        """What its folder is called."""
+        return f"{self.words['method']['name']}-{self.words['data']['name']}-{self.id}"
+
+    def resolved(self) -> dict[str, Any]:
+        """A document of this run alone, every default written out: what was run, all of it."""
+        words = with_defaults(self.document, self.words)
+        run = self.words["run"]
+        words["run"] |= {key: run[key] for key in NO_EFFECT if key in run}
+        return {section: _as_one_value(section, each) for section, each in words.items()}
+
+
+def jobs(document: Document) -> Iterator[Job]:
+    """Every combination of the values of a document's lists, for every seed."""
+    words = document.words
+    lists = {
+        f"{section}.{key}": value
+        for section in SECTIONS
+        if isinstance(words.get(section), dict)
+        for key, value in words[section].items()
+        if _is_grid(words, section, key, value)
+    }
+    for place, values in lists.items():
+        if not values:
+            key = place.partition(".")[2]
+            document.fail(place, f"{key} is an empty list; give at least one value")
+    seeds = words["run"].get("seeds", [0])
+    if len(seeds) > 1:
+        lists["seed"] = seeds
+    for chosen in itertools.product(*lists.values()):
+        varied = dict(zip(lists, chosen, strict=True))
+        one = {k: (dict(v) if isinstance(v, dict) else v) for k, v in words.items()}
+        one["run"]["seeds"] = [varied.get("seed", seeds[0])]
+        for place, value in varied.items():
+            section, _, key = place.partition(".")
+            if key:
+                one[section][key] = value
+        yield Job(one, varied, document)
+
+
+def _is_grid(words: Words, section: str, key: str, value: Any) -> bool:
+    """Whether a list is a grid: it nests deeper than the values that the field takes."""
+    if not isinstance(value, list):
+        return False
+    names = words[section].get("name")
+    makers = [SECTIONS[section].registry.get(n) for n in _as_list(names) if isinstance(n, str)]
+    fields = [fields_of(maker).get(key) for maker in makers if maker is not None]
+    return depth(value) > max((depth_of(field.hint) for field in fields if field), default=0)
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _as_one_value(section: str, words: Any) -> Any:
+    """A section without None, its lists written so that they are not read as grids."""
+    if section not in SECTIONS or not isinstance(words, dict):
+        return _without_none(words)
+    return {
+        key: [value] if _is_grid({section: words}, section, key, value) else value
+        for key, value in _without_none(words).items()
+    }
+
+
+def _without_none(words: Any) -> Any:
+    if isinstance(words, dict):
+        return {k: _without_none(v) for k, v in words.items() if v is not None}
+    return [_without_none(v) for v in words] if isinstance(words, list) else words
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict):
+        return str(value.get("name", value))
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,159 @@
+"""From the sections of a configuration file to what `minimize` is given.
+
+`pieces` makes the values; `with_defaults` writes every default out, so that the words of two files
+that run the same thing are the same.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from fedmin import data
+from fedmin.core import checks
+from fedmin.core.federation import Federation
+from fedmin.core.method import Method
+from fedmin.core.metrics import Metric
+from fedmin.core.problem import Problem
+from fedmin.core.serialize import serialize
+from fedmin.problems import over, smallest, subject_to
+from fedmin.runs.document import Document
+from fedmin.runs.fields import fields_of
+from fedmin.runs.registries import KINDS, Kind
+from fedmin.runs.values import make, pick
+
+Words = Mapping[str, Any]  # a part of a document
+
+# the sections that are values, and what they name
+SECTIONS: dict[str, Kind] = {
+    "partition": KINDS["partitioners"], "problem": KINDS["problems"], "domain": KINDS["domains"],
+    "constraint": KINDS["constraints"], "channel": KINDS["channels"],
+    "participation": KINDS["participations"], "method": KINDS["methods"],
+}  # fmt: skip
+DEFAULTS = {"channel": {"name": "plain"}, "participation": {"name": "everyone"}}
+PARTITION_OPTIONS = ("seed", "server_rows", "weights", "labels")  # what partition() itself takes
+NO_EFFECT = ("checkpoint_rounds", "checkpoint_seconds", "log")  # of [run]: the result is the same
+
+
+class Pieces(NamedTuple):
+    """What `minimize` is given."""
+
+    problem: Problem
+    federation: Federation
+    method: Method
+    options: dict[str, Any]
+
+
+def pieces(document: Document, words: Words) -> Pieces:
+    """What `minimize` is given for the words of one run."""
+    table = _table(document, words["data"])
+    federation = _federation(document, words, table)
+    problem = _problem(document, words, table)
+    return Pieces(
+        problem, federation, _section(document, words, "method"), options(document, words)
+    )
+
+
+def _section(document: Document, words: Words, section: str) -> Any:
+    return make(document, section, words[section], SECTIONS[section])
+
+
+def _table(document: Document, words: Words) -> Any:
+    table: Any
+    chosen = {k: v for k, v in words.items() if k not in ("name", "standardize")}
+    if "name" not in words:
+        document.fail("data", f"[data] needs a name; {checks.nearest('', data.DATASETS)}")
+    try:
+        table = data.load(words["name"], **chosen)
+    except (ValueError, TypeError) as error:
+        document.refuse("data", words, error)
+    return table.standardized() if words.get("standardize") else table
+
+
+def _federation(document: Document, words: Words, table: Any) -> Federation:
+    given = words.get("partition", {})
+    outer = {key: given[key] for key in PARTITION_OPTIONS if key in given}
+    how = partitioner(document, given)
+    try:
+        return data.partition(table, how, **outer)
+    except (ValueError, TypeError) as error:
+        document.refuse("partition", given, error)
+
+
+def partitioner(document: Document, given: Words) -> Any:
+    """The partitioner of a section, or None for clients that the data bring with them."""
+    own = {key: value for key, value in given.items() if key not in PARTITION_OPTIONS}
+    return make(document, "partition", own, SECTIONS["partition"]) if own else None
+
+
+def _problem(document: Document, words: Words, table: Any) -> Problem:
+    image = getattr(getattr(table, "table", table), "image_shape", None)
+    known = {"features": table.features, "classes": table.classes, "image": image}
+    filled = {key: value for key, value in known.items() if value is not None}
+    given = dict(words["problem"])
+    limit = given.pop("smallest_with_loss_at_most", None)
+    problem = make(document, "problem", given, SECTIONS["problem"], filled)
+    if limit is not None:
+        problem = smallest(problem, loss_at_most=limit)
+    limits = constraints(document, words)
+    if limits:
+        problem = subject_to(problem, *limits)
+    if "domain" not in words:
+        return problem
+    domain = _section(document, words, "domain")
+    try:
+        return over(problem, domain)
+    except (ValueError, TypeError) as error:
+        document.refuse("domain", words["domain"], error)
+
+
+def constraints(document: Document, words: Words) -> list[Any]:
+    """The constraints of a run."""
+    given = words.get("constraint", [])
+    return [make(document, "constraint", each, SECTIONS["constraint"]) for each in given]
+
+
+def options(document: Document, words: Words) -> dict[str, Any]:
+    """Everything else that `minimize` is given, by the names of its arguments."""
+    run = words["run"]
+    found: dict[str, Any] = {"rounds": run["rounds"], "seed": run["seeds"][0]}
+    found["every"] = run.get("every", 1)
+    for section in ("channel", "participation"):
+        if section in words:
+            found[section] = _section(document, words, section)
+    if "engine" in run:
+        found["engine"] = pick(document, "run.engine", run["engine"], KINDS["engines"])()
+    if "record" in run:
+        found["record"] = [_metric(document, each) for each in run["record"]]
+    if "stop" in run:
+        found["stop"] = make(document, "run.stop", run["stop"], KINDS["rules"])
+    return found
+
+
+def _metric(document: Document, words: Any) -> Metric:
+    words = {"name": words} if isinstance(words, str) else words
+    return make(document, "run.record", words, KINDS["metrics"])
+
+
+def with_defaults(document: Document, words: Words) -> dict[str, Any]:
+    """The words of a run with every default that needs no data written out."""
+    found = {**DEFAULTS, **words}
+    for section in ("method", "channel", "participation", "domain"):
+        if section in found:
+            found[section] = serialize(_section(document, found, section))
+    given = words["problem"]
+    kind = pick(document, "problem.name", given.get("name", ""), SECTIONS["problem"])
+    usual = {k: field.default for k, field in fields_of(kind).items() if not field.needed}
+    found["problem"] = serialize({**usual, **given})
+    if "partition" in words:
+        found["partition"] = _partition_with_defaults(document, words["partition"])
+    run = {key: value for key, value in words["run"].items() if key not in NO_EFFECT}
+    found["run"] = {"every": 1, "engine": "simulator"} | run
+    return found
+
+
+def _partition_with_defaults(document: Document, given: Words) -> dict[str, Any]:
+    """With the defaults of the partitioner, and of partition() itself."""
+    how = partitioner(document, given)
+    outer = fields_of(data.partition)
+    usual = {key: outer[key].default for key in PARTITION_OPTIONS} | dict(given)
+    own = {} if how is None else serialize(how)
+    return own | {key: usual[key] for key in PARTITION_OPTIONS}

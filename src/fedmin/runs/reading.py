@@ -1,0 +1,90 @@
+"""Reading folders of runs back: their results by short names, and one page of several."""
+
+import json
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedmin.core.holdings import Holdings
+from fedmin.core.result import Result
+from fedmin.reports.page import page
+
+RENAMED = {"run.seeds": "seed"}  # what a key is called in a name, if not as in the document
+
+
+def folders_of(paths: Iterable[str | Path]) -> dict[str, Path]:
+    """These folders of runs, or all folders of runs within them, by short names."""
+    folders: list[Path] = []
+    for path in map(Path, paths):
+        within = sorted(p.parent for p in path.glob("*/result.json"))
+        if not (path / "result.json").exists() and not within:
+            raise ValueError(f"{path} has no result of a run in it, nor has any folder within")
+        folders += [path] if (path / "result.json").exists() else within
+    names = names_of([_document(folder) for folder in folders])
+    return dict(zip(names, folders, strict=True))
+
+
+def load_all(paths: Iterable[str | Path]) -> dict[str, Result]:
+    """The results of these folders, or of all folders of runs within them, by short names."""
+    return {name: Result.load(folder) for name, folder in folders_of(paths).items()}
+
+
+def names_of(documents: list[dict[str, Any]]) -> list[str]:
+    """A name for each run: its method, and whatever sets it apart from the others."""
+    flat = [dict(_flatten(document)) for document in documents]
+    keys = list(dict.fromkeys(key for each in flat for key in each))
+    differ = [k for k in keys if len({repr(each.get(k)) for each in flat}) > 1]
+    names = []
+    for each in flat:
+        own = [f"{RENAMED.get(k, k.partition('.')[2])}={each[k]}" for k in differ if k in each]
+        own = [word for word in own if not word.startswith("name=")]
+        names.append(" ".join([str(each.get("method.name", "run")), *own]))
+    return [name if names.count(name) == 1 else f"{name} ({i + 1})" for i, name in enumerate(names)]
+
+
+def _flatten(words: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(words, dict):
+        for key, value in words.items():
+            yield from _flatten(value, f"{before}.{key}" if before else key)
+    else:
+        yield before, words[0] if isinstance(words, list) and len(words) == 1 else words
+
+
+def _document(folder: Path) -> dict[str, Any]:
+    path = folder / "run.toml"
+    if not path.exists():  # a result that was saved by hand
+        words = json.loads((folder / "result.json").read_text("utf-8"))
+        return {"method": words["method"], "run": {"seeds": [words["seed"]]}}
+    return tomllib.loads(path.read_text("utf-8"))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The words of a file; none if it is not there, as beside a result that was saved by hand."""
+    return json.loads(path.read_text("utf-8")) if path.exists() else {}
+
+
+def report_of(paths: Iterable[str | Path]) -> str:
+    """One page of the runs in these folders."""
+    folders = folders_of(paths)
+    return page_of(folders, {name: Result.load(folder) for name, folder in folders.items()})
+
+
+def page_of(folders: Mapping[str, Path], results: Mapping[str, Result]) -> str:
+    """One page of these runs, with what their folders say of their data and their making."""
+    kept = {name: read_json(folder / "holdings.json") for name, folder in folders.items()}
+    held = {name: Holdings(**words) for name, words in kept.items() if words}
+    made = _together([read_json(folder / "environment.json") for folder in folders.values()])
+    title = next(iter(results)) if len(results) == 1 else f"{len(results)} runs"
+    data = {_document(folder).get("data", {}).get("name") for folder in folders.values()} - {None}
+    on = f" on {', '.join(sorted(data))}" if data else ""
+    return page(title + on, results, held=held, made=made)
+
+
+def _together(environments: list[dict[str, str]]) -> dict[str, str]:
+    """What runs were made with: the different values of each thing, of times the first and last."""
+    keys = dict.fromkeys(key for words in environments for key in words)
+    found = {key: [words[key] for words in environments if key in words] for key in keys}
+    if "began" in found:
+        found["began"] = [" to ".join(sorted({min(found["began"]), max(found["began"])}))]
+    return {key: ", ".join(dict.fromkeys(values)) for key, values in found.items()}

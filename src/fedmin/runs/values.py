@@ -1,0 +1,124 @@
+"""From the tables of a document to values: names are looked up, fields checked, errors located.
+
+{name = "fedavg", step = {name = "power", scale = 0.5, exponent = 0.1}}
+FedAvg(step=Power(0.5, 0.1))
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import equinox as eqx
+
+from fedmin.core import checks
+from fedmin.core.serialize import activation
+from fedmin.runs.document import Document
+from fedmin.runs.fields import (
+    Field,
+    accepts,
+    element_of,
+    entry_of,
+    fields_of,
+    fits,
+    options_of,
+    words_of,
+)
+from fedmin.runs.registries import KINDS, Kind, kind_for
+
+PLAIN = {
+    bool: "true or false", int: "a whole number", float: "a number", str: "a word",
+    list: "a list", dict: "a table",
+}  # fmt: skip
+
+
+def make(
+    document: Document, where: str, words: Any, kind: Kind, filled: Mapping[str, Any] = {}
+) -> Any:
+    """A value from a table with its name and its fields; `filled` has fields that are known."""
+    if not isinstance(words, dict) or "name" not in words:
+        document.fail(where, f"{where} needs a table with a name; {_names(kind)}")
+    maker = pick(document, f"{where}.name", words["name"], kind)
+    fields = fields_of(maker)
+    values = {key: value for key, value in filled.items() if key in fields}
+    for key, given in words.items():
+        if key == "name":
+            continue
+        if key not in fields:
+            near = checks.nearest(key, fields) if fields else "it takes none"
+            document.fail(f"{where}.{key}", f"{words['name']} has no {key!r}; {near}")
+        check_type(document, f"{where}.{key}", given, fields[key].hint)
+        values[key] = _value(document, f"{where}.{key}", given, fields[key])
+    missing = [key for key, field in fields.items() if field.needed and key not in values]
+    if missing:
+        document.fail(where, f"{words['name']} needs {missing[0]!r}")
+    try:
+        return maker(**values)
+    except (ValueError, TypeError) as error:
+        document.refuse(where, words, error)
+
+
+def pick(document: Document, where: str, name: Any, kind: Kind) -> Any:
+    """What a name stands for; an unknown one is refused with its field and the nearest name."""
+    if not isinstance(name, str) or name not in kind.registry:
+        place = where.removesuffix(".name")
+        field = f"{place.rpartition('.')[2]}: " if "." in place else ""
+        document.fail(where, field + kind.missing(name))
+    return kind.registry[name]
+
+
+def check_type(document: Document, where: str, value: Any, hint: Any) -> None:
+    """Refuse words for numbers, halves for counts, and words that are not among those there are."""
+    key = where.rpartition(".")[2]
+    for kind, name in PLAIN.items():
+        if options_of(hint) == {kind} and not fits(value, kind):
+            document.fail(where, f"{key} must be {name}, got {value!r}")
+    words = words_of(hint)
+    if words and value not in words:
+        document.fail(where, f"{key}: unknown word {value!r}; {checks.nearest(value, words)}")
+
+
+def _value(document: Document, where: str, given: Any, field: Field) -> Any:
+    hint = field.hint
+    if isinstance(given, dict):
+        return _table(document, where, given, field)
+    if isinstance(given, list):
+        inside = Field(element_of(hint), True, None)
+        # whole numbers in a list stay whole: stages of local steps are counts
+        return tuple(
+            _value(document, where, each, inside) if isinstance(each, list | dict) else each
+            for each in given
+        )
+    if isinstance(given, str) and accepts(hint, Callable):
+        return _activation(document, where, given)
+    wants_float = accepts(hint, float) and not accepts(hint, int)
+    return float(given) if wants_float and type(given) is int else given
+
+
+def _table(document: Document, where: str, given: dict[str, Any], field: Field) -> Any:
+    """A value by its name; or a table under names of one's own, where the field takes one."""
+    entry = entry_of(field.hint)
+    if entry is not None and not isinstance(given.get("name"), str):
+        inside = Field(entry, True, None)
+        return {
+            key: _value(document, f"{where}.{key}", each, inside) for key, each in given.items()
+        }
+    kind = kind_for(field)
+    if kind is None:
+        document.fail(where, f"{where.rpartition('.')[2]} takes no table{_only_in_python(field)}")
+    return make(document, where, given, kind)
+
+
+def _only_in_python(field: Field) -> str:
+    """Why a file cannot hold a value that the field takes in Python: it has a function in it."""
+    own = [o for o in options_of(field.hint) if isinstance(o, type) and issubclass(o, eqx.Module)]
+    return f"; a {own[0].__name__} is given in Python only" if own else ""
+
+
+def _activation(document: Document, where: str, name: str) -> Callable:
+    try:
+        return activation(name)
+    except ValueError:
+        return pick(document, where, name, KINDS["activations"])
+
+
+def _names(kind: Kind) -> str:
+    return checks.nearest("", kind.registry)
