@@ -1,4 +1,4 @@
-# make demo | test | check | bench | docs. Each makes .venv first, once; only python3 (3.11 or newer) and
+# make demo | test | check | test-full-xla | bench | docs. Each makes .venv first, once; only python3 (3.11 or newer) and
 # make are needed. Pinned versions are in constraints.txt.
 PYTHON ?= python3
 VENV := .venv
@@ -6,14 +6,18 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 SOURCES := src tests benchmarks experiments examples
 
-.PHONY: help demo test check format bench docs clean
+# every method against its oracle, its minimizer, its central form and the loopback
+FULL_XLA := oracles or (loopback_agree and changed) or reaches_the_minimizer or is_central
+
+.PHONY: help demo test check test-full-xla format bench docs clean
 
 help:
-	@echo "make demo    FedAvg against SCAFFOLD on non-IID digits, ending with a picture"
-	@echo "make test    all tests"
-	@echo "make check   format, lint and types, then all tests"
-	@echo "make docs    the documentation, into site/"
-	@echo "make bench   speed and memory against hand-written JAX"
+	@echo "make demo            FedAvg against SCAFFOLD on non-IID digits, ending with a picture"
+	@echo "make test            all tests"
+	@echo "make check           format, lint and types, then all tests"
+	@echo "make test-full-xla   some tests, compiled as for users"
+	@echo "make docs            the documentation, into site/"
+	@echo "make bench           speed and memory against hand-written JAX"
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"fedmin needs Python 3.11 or newer; $(PYTHON) is {v[0]}.{v[1]}. Try: make PYTHON=python3.11 ...")'
@@ -38,7 +42,12 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check $(wildcard $(SOURCES))
 	$(BIN)/ruff check $(wildcard $(SOURCES))
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 $(ARGS)
+	$(MAKE) --no-print-directory test
+
+# `make test` compiles with less of XLA's optimization, for time's sake (tests/conftest.py)
+test-full-xla: $(VENV)/.installed-dev
+	FEDMIN_TEST_XLA=full $(BIN)/python -m pytest -n 2 tests/test_oracles.py tests/test_common.py \
+		-k "$(FULL_XLA)" $(ARGS)
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix $(wildcard $(SOURCES))

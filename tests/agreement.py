@@ -1,4 +1,7 @@
-"""What tests of whole runs share: a small run, and when two runs are the same."""
+"""What tests of whole runs share: a small run, when two runs are the same, what was compiled."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import jax
 import numpy as np
@@ -31,3 +34,22 @@ def assert_same(a: fedmin.Result, b: fedmin.Result, rtol: float = 1e-9) -> None:
             np.testing.assert_array_equal(u, v)
         else:
             np.testing.assert_allclose(u, v, rtol=rtol, atol=1e-3 * rtol)
+
+
+@contextmanager
+def compiling() -> Iterator[list[str]]:
+    """The names of all programs that are compiled inside.
+
+    JAX says so itself: no cache is asked, whose size depends on what other tests left in it.
+    """
+    names: list[str] = []
+
+    def listen(event: str, seconds: float, **words) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            names.append(str(words["fun_name"]))
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield names
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)

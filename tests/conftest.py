@@ -11,6 +11,7 @@ if _public.is_dir():
     os.environ.setdefault("FEDMIN_DATA", str(_public))
 
 import jax  # noqa: E402
+import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
@@ -20,12 +21,18 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 import known  # noqa: E402
 from experiments.paper import compiled_quickly  # noqa: E402
 
-# Compiling is most of what tests do, and takes half the time without XLA's newer emitters. XLA
-# reads this once, as it starts: commands and other processes that tests start compile as a user's
+# Compiling is most of what tests do, and takes half the time without XLA's newer emitters. With
+# FEDMIN_TEST_XLA=full it compiles as a user's does: `make test-full-xla`
+XLA = os.environ.get("FEDMIN_TEST_XLA", "quick")
+if XLA not in ("quick", "full"):
+    raise pytest.UsageError(f'FEDMIN_TEST_XLA must be "quick" or "full", got {XLA!r}')
+
+# XLA reads this once, as it starts: other processes that tests start compile as a user's
 _flags = os.environ.get("XLA_FLAGS")
-os.environ["XLA_FLAGS"] = f"{_flags or ''} --xla_cpu_use_fusion_emitters=false"
+if XLA == "quick":
+    os.environ["XLA_FLAGS"] = f"{_flags or ''} --xla_cpu_use_fusion_emitters=false"
 jax.devices()
-del os.environ["XLA_FLAGS"]
+os.environ.pop("XLA_FLAGS", None)
 if _flags is not None:
     os.environ["XLA_FLAGS"] = _flags
 
@@ -34,11 +41,21 @@ settings.register_profile("fedmin", deadline=None, max_examples=40, derandomize=
 settings.load_profile("fedmin")
 
 
+def pytest_report_header():
+    return f"FEDMIN_TEST_XLA={XLA}"
+
+
 @pytest.fixture(scope="module")
 def quick_to_compile():
     """For files whose many small programs are run for a moment only: compiling is most of it."""
-    with compiled_quickly(True):
+    with compiled_quickly(XLA == "quick"):
         yield
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Numbers of a test's own: which they are does not depend on the tests before it."""
+    return np.random.default_rng(0)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """Runs that stop and go on: as if they had never stopped."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -150,7 +151,8 @@ def file_of(name: str) -> str:
     )
 
 
-# a process that has imported everything and starts others, each of which runs some files
+# a process that has imported everything and starts others, each of which runs some files. It asks
+# how one ended only when told to: until then its number cannot become another process's
 MOTHER = """
 import os, sys
 from fedmin.runs import folder as runs
@@ -164,6 +166,7 @@ for line in sys.stdin:
             list(runs.run(Config.read(file), out, watch=lambda job: False))
         os._exit(0)
     print(child, flush=True)
+    sys.stdin.readline()
     print(os.waitpid(child, 0)[1], flush=True)
 """
 
@@ -190,6 +193,7 @@ class Mother:
 
     def wait(self) -> int:
         """How it ended: 0, or the number of the signal."""
+        self.process.stdin.write("\n")
         return int(self.process.stdout.readline())
 
 
@@ -208,17 +212,27 @@ def test_killed_at_any_moment_it_ends_the_same(tmp_path):
     def written() -> list[Path]:
         return sorted(out.glob("*/checkpoint-*.bin"))
 
+    def killed(file: Path) -> bool:
+        """Whether a process at this file was killed; on a busy machine it may have ended before."""
+        before, begin = written(), time.monotonic()
+        child = mother.start(out, file)
+        for _ in range(int(rng.integers(0, 5))):  # until some checkpoints were written
+            while written() == before and time.monotonic() - begin < 60:
+                time.sleep(0.001)
+            before = written()
+        time.sleep(float(rng.uniform(0, 0.01)))
+        os.kill(child, signal.SIGKILL)
+        ended = mother.wait()
+        assert ended in (0, signal.SIGKILL)
+        return ended == signal.SIGKILL
+
+    out.mkdir()
     for file in files:
+        others = set(out.iterdir())
         for _ in range(KILLS):
-            before, begin = written(), time.time()
-            child = mother.start(out, file)
-            for _ in range(int(rng.integers(0, 5))):  # until some checkpoints were written
-                while written() == before and time.time() - begin < 60:
-                    time.sleep(0.001)
-                before = written()
-            time.sleep(float(rng.uniform(0, 0.01)))
-            os.kill(child, signal.SIGKILL)
-            assert mother.wait() == signal.SIGKILL  # it was still at work
+            while not killed(file):
+                for folder in set(out.iterdir()) - others:  # from the beginning, then
+                    shutil.rmtree(folder)
     mother.start(out, *files)
     assert mother.wait() == 0
     mother.process.communicate("")

@@ -11,7 +11,6 @@ import fedmin
 from fedmin.domains.largest import PAYS, largest
 from fedmin.domains.rank import truncated
 
-RNG = np.random.default_rng(0)
 PARTS = {"weights": (3, 4), "bias": (3,)}
 
 
@@ -32,8 +31,8 @@ def test_projection_is_the_nearest_point(seed):
         np.testing.assert_array_equal(found, np.where(np.isin(np.arange(8), first), x, 0))
 
 
-def test_by_row_and_without_the_bias():
-    x = RNG.standard_normal(15)
+def test_by_row_and_without_the_bias(rng):
+    x = rng.standard_normal(15)
     domain = fedmin.L0Ball(2, each="row", free="bias").fitted(PARTS)
     found = np.asarray(domain.project(jnp.asarray(x)))
     for row, kept in zip(x[:12].reshape(3, 4), found[:12].reshape(3, 4), strict=True):
@@ -47,12 +46,12 @@ def test_by_row_and_without_the_bias():
     assert np.linalg.norm(x - found) == pytest.approx(nearest(x[:12], combinations(range(12), 5)))
 
 
-def test_groups():
+def test_groups(rng):
     """Unequal groups, one of them with zeros in it, beside a part that is free."""
     groups = np.array([0, 0, 1, 2, 2, 2, 2, 1, 3, 3, 0, 1])
     domain = fedmin.L0Ball(2, groups=groups, free="bias").fitted(PARTS)
     for _ in range(5):
-        x = RNG.standard_normal(15)
+        x = rng.standard_normal(15)
         x[2] = 0.0
         found = np.asarray(domain.project(jnp.asarray(x)))
         supports = [np.flatnonzero(np.isin(groups, two)) for two in combinations(range(4), 2)]
@@ -63,9 +62,9 @@ def test_groups():
         np.testing.assert_array_equal(sent.dense(), found)
 
 
-def test_long_vectors_by_blocks():
+def test_long_vectors_by_blocks(rng):
     """The same choice as a stable sort, ties across blocks included."""
-    x = RNG.integers(0, 40, 12_001).astype(float)  # some 300 of each magnitude
+    x = rng.integers(0, 40, 12_001).astype(float)  # some 300 of each magnitude
     for tau in (1, 7, 24):
         assert len(x) >= PAYS * tau
         found = np.sort(np.asarray(largest(jnp.asarray(x), tau)))
@@ -101,9 +100,9 @@ def test_what_travels_has_a_fixed_size():
 
 
 @pytest.mark.parametrize("shape", [(60, 40), (12, 5)])
-def test_rank_projection_is_the_truncated_svd(shape):
+def test_rank_projection_is_the_truncated_svd(shape, rng):
     """Against NumPy's SVD: where there is a gap, and, for the distance, where there is none."""
-    u, _, vt = np.linalg.svd(RNG.standard_normal(shape), full_matrices=False)
+    u, _, vt = np.linalg.svd(rng.standard_normal(shape), full_matrices=False)
     s = np.linspace(3, 0.5, len(vt))
     for values in (np.where(np.arange(len(vt)) < 3, s, 0.01 * s), s):
         A = u * values @ vt
@@ -127,9 +126,9 @@ def test_no_full_svd_of_a_large_matrix():
     assert "svd" in str(jax.make_jaxpr(lambda a: truncated(a, 2, 3))(jnp.zeros((50, 12))))
 
 
-def test_rank_leaves_vectors_alone():
+def test_rank_leaves_vectors_alone(rng):
     domain = fedmin.RankBall(1).fitted(PARTS)
-    x = jnp.asarray(RNG.standard_normal(15))
+    x = jnp.asarray(rng.standard_normal(15))
     sent = domain.compact(x)
     assert isinstance(sent, fedmin.Concatenated)
     np.testing.assert_array_equal(sent.dense()[12:], x[12:])

@@ -272,10 +272,10 @@ def test_multinomial_optimum():
 
 @pytest.mark.parametrize(("kernel", "padding"), [(3, 1), (5, 2), (2, 1), (4, 0), (1, 0)])
 @pytest.mark.parametrize("shape", [(6, 7), (5, 5)])
-def test_patches_are_a_pooled_convolution(kernel, padding, shape):
+def test_patches_are_a_pooled_convolution(kernel, padding, shape, rng):
     """Against XLA's convolution and pooling, and one channel by SciPy; odd ends are dropped."""
-    images = RNG.standard_normal((2, *shape, 3))
-    filters, bias = RNG.standard_normal((4, kernel, kernel, 3)), RNG.standard_normal(4)
+    images = rng.standard_normal((2, *shape, 3))
+    filters, bias = rng.standard_normal((4, kernel, kernel, 3)), rng.standard_normal(4)
     weights = [jnp.asarray(filters.reshape(4, -1)), jnp.asarray(bias)]
     ours = convolve_pool(jnp.asarray(images), weights, kernel, padding)
     assert not weights, "it takes its weights off the list"

@@ -2,9 +2,14 @@
 
 import inspect
 import re
+import tomllib
+from functools import cache
 from pathlib import Path
 
+import bibtexparser
 import pytest
+import yaml
+from bibtexparser.middlewares import SeparateCoAuthors, SplitNameParts
 
 import cases
 import fedmin
@@ -12,22 +17,64 @@ import test_common
 from fedmin.data import CATALOGUE
 from fedmin.data.catalogue.embedded import EMBEDDED
 from fedmin.methods import METHODS
+from fedmin.reports.page import citations
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+BIB = ROOT / "src/fedmin/references.bib"
+READ = [
+    *(path for room in ("src", "experiments", "examples") for path in (ROOT / room).rglob("*.py")),
+    *(path for room in ("docs", "experiments", "examples") for path in (ROOT / room).rglob("*.md")),
+    *ROOT.glob("*.md"),
+]
+
+
+@cache
+def library() -> bibtexparser.Library:
+    """What a BibTeX parser finds in references.bib, authors as lists of names."""
+    return bibtexparser.parse_file(BIB, append_middleware=[SeparateCoAuthors(), SplitNameParts()])
+
+
 def keys() -> set[str]:
-    text = (ROOT / "src/fedmin/references.bib").read_text("utf-8")
-    also = [name for ids in re.findall(r"ids\s*=\s*\{(.+?)\}", text) for name in ids.split(",")]
-    found = re.findall(r"^@\w+\{(\w+),", text, re.MULTILINE)
-    assert len(found) == len(set(found)), "a key twice"
-    return {*found, *map(str.strip, also)}
+    return set(library().entries_dict)
+
+
+def test_every_reference_is_read():
+    """A brace that is not closed would swallow the entry after it."""
+    begun = re.findall(r"^@\w+\{(.+),$", BIB.read_text("utf-8"), re.MULTILINE)
+    failed = [block.error for block in library().failed_blocks]  # also: a key or a field twice
+    assert failed == []
+    assert [entry.key for entry in library().entries] == begun
+    assert len(begun) == len(re.findall("^@", BIB.read_text("utf-8"), re.MULTILINE))
+
+
+def test_every_reference_is_whole():
+    for entry in library().entries:
+        fields = {name: field.value for name, field in entry.fields_dict.items()}
+        assert {"author", "title", "year"} <= set(fields), entry.key
+        assert re.fullmatch(r"(19|20)\d\d", fields["year"]), entry.key
+        assert all(name.last and name.first for name in fields["author"]), entry.key
+        assert not any("@" in str(value) for value in fields.values()), entry.key
 
 
 def test_every_citation_has_a_reference():
-    for path in [*(ROOT / "src").rglob("*.py"), *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
-        cited = set(re.findall(r"\[([a-z]+\d{4}[a-z]*)\]", path.read_text("utf-8")))
+    found = set()
+    for path in READ:
+        text = path.read_text("utf-8")
+        cited = set(re.findall(r"\[([a-z]+\d{4}[a-z]*)\]", text))
+        cited |= set(re.findall(r"\bcitation = \"(.*?)\"", text))
         assert cited <= keys(), f"{path.name} cites {cited - keys()}, not in references.bib"
+        found |= cited
+    assert found >= {method.citation for method in METHODS.values()}
+
+
+def test_what_a_report_cites_is_one_entry_each():
+    for key in sorted(keys()):
+        again = bibtexparser.parse_string(citations([key]))
+        assert not again.failed_blocks
+        assert [entry.key for entry in again.entries] == [key]
 
 
 def test_methods_and_data_cite_known_papers():
@@ -47,8 +94,79 @@ def test_readme_has_every_method():
         assert f"| `{method.__name__}` |" in text
 
 
-def test_changelog_has_this_version():
-    assert f"## [{fedmin.__version__}]" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+def test_changelog_begins_with_this_version():
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    newest, *_ = re.findall(r"^## \[(.+?)\] - (.+)$", text, re.MULTILINE)
+    assert newest[0] == fedmin.__version__
+
+
+def test_citation_file_is_of_this_version():
+    """What the Citation File Format 1.2.0 requires, and the version and day of the changelog."""
+    cff = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    assert {"cff-version", "message", "title", "authors"} <= set(cff)
+    assert cff["cff-version"] == "1.2.0"
+    assert cff["type"] == "software"
+    assert all("name" in author or "family-names" in author for author in cff["authors"])
+    assert cff["version"] == fedmin.__version__
+    assert cff["license"] == PYPROJECT["project"]["license"]
+    heading = f"## [{cff['version']}] - {cff['date-released'].isoformat()}"
+    assert heading in (ROOT / "CHANGELOG.md").read_text("utf-8").splitlines()
+
+
+def test_the_wheel_has_types_and_references():
+    """Hatch packs the folder as it is, but for what git ignores."""
+    hatch = PYPROJECT["tool"]["hatch"]
+    assert hatch["build"] == {"targets": {"wheel": {"packages": ["src/fedmin"]}}}
+    version = (ROOT / hatch["version"]["path"]).read_text("utf-8")
+    assert f'__version__ = "{fedmin.__version__}"' in version
+    ignored = (ROOT / ".gitignore").read_text("utf-8").splitlines()
+    for name in ("py.typed", "references.bib", "reports/page.css", "reports/page.js"):
+        path = ROOT / "src/fedmin" / name
+        assert path.is_file(), name
+        assert not any(path.match(pattern) for pattern in ignored if pattern), name
+
+
+def test_ci_is_make_check_on_every_python():
+    steps = (ROOT / ".ci/run").read_text("utf-8").splitlines()
+    assert [line for line in steps if line.startswith("make")] == [
+        "make check",
+        "make test-full-xla",
+    ]
+    (job,) = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text("utf-8"))["jobs"].values()
+    assert job["steps"][-1] == {"run": ".ci/run"}
+    named = [
+        line.rpartition(" ")[2]
+        for line in PYPROJECT["project"]["classifiers"]
+        if line.startswith("Programming Language :: Python :: 3.")
+    ]
+    assert job["strategy"]["matrix"]["python"] == named
+    make = (ROOT / "Makefile").read_text("utf-8")
+    check = make.partition("\ncheck:")[2].partition("\n\n")[0]
+    words = ("ruff format --check", "ruff check", "/mypy", "$(MAKE) --no-print-directory test")
+    places = [check.index(word) for word in words]
+    assert places == sorted(places)
+    assert PYPROJECT["tool"]["mypy"]["check_untyped_defs"] is True
+
+
+def test_hooks_fetch_nothing():
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))
+    assert {repo["repo"] for repo in config["repos"]} == {"local"}
+    hooks = [hook for repo in config["repos"] for hook in repo["hooks"]]
+    assert {hook["language"] for hook in hooks} == {"system"}
+    assert {"ruff-format", "ruff-check"} <= {hook["id"] for hook in hooks}
+
+
+def test_every_claim_of_security_has_its_test():
+    text = (ROOT / "SECURITY.md").read_text("utf-8")
+    named = re.findall(r"`(tests/\w+\.py)::(\w+)`", text)
+    assert len(named) >= 6
+    for path, name in named:
+        assert f"def {name}(" in (ROOT / path).read_text("utf-8"), f"{path} has no {name}"
+
+
+def test_the_order_of_tests_is_random_and_the_same(pytestconfig):
+    assert re.search(r"--randomly-seed=\d+", PYPROJECT["tool"]["pytest"]["ini_options"]["addopts"])
+    assert isinstance(pytestconfig.getoption("randomly_seed"), int)
 
 
 def test_links_between_pages_lead_somewhere():

@@ -36,6 +36,7 @@ class TopK(Channel):
         )
 
     def encode(self, up, memory, now):
+        form: Any  # jaxlib says nothing of its types
         parts, form = jax.tree.flatten(up, is_leaf=is_payload)
         errors = form.flatten_up_to(memory)
         wires, kept = zip(*map(self._cut, parts, errors), strict=True)

@@ -88,7 +88,8 @@ def constants(
 @eqx.filter_jit
 def _each(problem, x, pool: Rows, starts, sizes, capacity: int, kept: int, iterations: int) -> Any:
     def one(place):
-        return _largest(problem, x, Shard(pool, *place, capacity), kept, iterations)
+        start, size = place
+        return _largest(problem, x, Shard(pool, start, size, capacity), kept, iterations)
 
     return lax.map(one, (starts, sizes))
 

@@ -42,8 +42,8 @@ class Domain(eqx.Module):
         """The nearest point of the set."""
         raise TypeError(f"{type(self).__name__} has no projection")
 
-    def lmo(self, g: Array) -> Array | Payload:
-        """The atom u of the set with the least <g, u>."""
+    def lmo(self, g: Array, near: Any = None) -> Array | Payload:
+        """The atom u of the set with the least <g, u>; `near` only where the set searches."""
         raise TypeError(f"{type(self).__name__} has no linear minimizer")
 
     def packed(self, u: Any) -> Any:

@@ -91,7 +91,7 @@ class L1Ball(Ball):
     def norm(self, x):
         return jnp.sum(jnp.abs(x))
 
-    def lmo(self, g):
+    def lmo(self, g, near=None):
         j = _largest(jnp.abs(g))
         value = jnp.where(g[j] > 0, -self.radius, self.radius).astype(g.dtype)
         return Sparse(j[None], value[None], g.shape[0])
@@ -121,7 +121,7 @@ class L2Ball(Ball):
     def norm(self, x):
         return jnp.linalg.norm(x)
 
-    def lmo(self, g):
+    def lmo(self, g, near=None):
         size = jnp.linalg.norm(g)
         return g * (-self.radius / jnp.where(size > 0, size, 1.0))
 
@@ -146,7 +146,7 @@ class LinfBall(Ball):
     def norm(self, x):
         return jnp.max(jnp.abs(x))
 
-    def lmo(self, g):
+    def lmo(self, g, near=None):
         return _corner(g, -self.radius, self.radius)
 
     def project(self, x):
@@ -199,7 +199,7 @@ class Box(Domain):
         slack = tolerance * (self.upper - self.lower)
         return jnp.all((x >= self.lower - slack) & (x <= self.upper + slack))
 
-    def lmo(self, g):
+    def lmo(self, g, near=None):
         if self._each:
             return jnp.where(g > 0, self.lower, self.upper).astype(g.dtype)
         return _corner(g, self.lower, self.upper)
@@ -243,7 +243,7 @@ class Simplex(Domain):
         slack = tolerance * self.radius
         return (jnp.min(x) >= -slack) & (jnp.abs(jnp.sum(x) - self.radius) <= slack)
 
-    def lmo(self, g):
+    def lmo(self, g, near=None):
         j = _largest(-g)
         return Sparse(j[None], jnp.asarray(self.radius, g.dtype)[None], g.shape[0])
 

@@ -41,7 +41,7 @@ class KSparsePolytope(Ball):
         size = jnp.abs(x)
         return jnp.maximum(jnp.max(size), jnp.sum(size) / self.k)
 
-    def lmo(self, g):
+    def lmo(self, g, near=None):
         places = largest(jnp.abs(g), self.k).astype(jnp.int32)
         values = jnp.where(g[places] > 0, -self.radius, self.radius).astype(g.dtype)
         return Sparse(places, values, g.shape[0])
@@ -99,7 +99,7 @@ class GroupL1Ball(Ball):
     def norm(self, x):
         return jnp.sum(self.lengths(x))
 
-    def lmo(self, g):
+    def lmo(self, g, near=None):
         lengths = self.lengths(g)
         j = jnp.argmax(lengths)
         start = j.astype(jnp.int32) * self.group

@@ -79,7 +79,7 @@ class FedOpt(LocalSteps):
     server_step: float = 0.01  # eta_s
     beta1: float = 0.9  # of the first moment
     tau: float = 1e-3  # added to the root of the second
-    second: eqx.Module = Adam()  # the second moment: adam, adagrad or yogi
+    second: Adagrad | Adam | Yogi = Adam()  # the second moment: adam, adagrad or yogi
 
     citation = "reddi2021fedopt"
 
@@ -87,7 +87,7 @@ class FedOpt(LocalSteps):
         checks.positive("server_step", self.server_step)
         checks.between("beta1", self.beta1, 0.0, 1.0)
         checks.positive("tau", self.tau)
-        checks.is_a("second", self.second, Adagrad | Adam | Yogi, "Adam(), Yogi() or Adagrad()")
+        checks.is_a("second", self.second, (Adagrad, Adam, Yogi), "Adam(), Yogi() or Adagrad()")
         if not isinstance(self.second, Adagrad):
             checks.between("beta2", self.second.beta2, 0.0, 1.0)
 

@@ -99,8 +99,8 @@ class SparseNewton(Method):
         newest = pairs.rho[(pairs.taken - 1) % self.memory]
         known = newest > 0
         sigma = mu * jnp.where(known, 1 / jnp.where(known, newest, 1), 1 / self.step)
-        z = best_move(problem.domain, compact.curvature(pairs, sigma.astype(x.dtype)), x, g)
-        return Server(x, g, z, pairs, mu, stable_for(server.stable, server.x, x))
+        asked = best_move(problem.domain, compact.curvature(pairs, sigma.astype(x.dtype)), x, g)
+        return Server(x, g, asked, pairs, mu, stable_for(server.stable, server.x, x))
 
     def solution(self, server):
         return server.x

@@ -18,7 +18,7 @@ from fedmin.reports.page import frame
 from fedmin.reports.tables import table
 
 PAPERS = {
-    "ssca": "Ye and Cui 2022, SSCA",
+    "ssca": "Cui et al. 2022, SSCA",
     "fedsso": "Ma et al. 2023, FedSSO",
     "fedht": "Tong et al. 2022, Fed-HT",
     "fedfw": "Dadras et al. 2024, FedFW",

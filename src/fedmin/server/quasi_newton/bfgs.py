@@ -39,7 +39,9 @@ class Pair(NamedTuple):
     repaired: Array  # bool
 
 
-def mend(rule: Rule, s: Array, y: Array, Bs: Array, least: Array, most: Array) -> Pair:
+def mend(
+    rule: Rule, s: Array, y: Array, Bs: Array, least: Array | float, most: Array | float
+) -> Pair:
     """The pair by a rule; B s (where the matrix before this pair takes s) is for damping only.
 
     >>> import jax.numpy as jnp
@@ -69,7 +71,7 @@ def mend(rule: Rule, s: Array, y: Array, Bs: Array, least: Array, most: Array) -
     return Pair(jnp.where(good, s, weight * y), y, cur, good | some, some & ~good)
 
 
-def _good(s: Array, y: Array, least: Array, most: Array) -> Array:
+def _good(s: Array, y: Array, least: Array | float, most: Array | float) -> Array:
     cur = jnp.dot(y, s)
     return (cur > 0) & (least * jnp.dot(s, s) < cur) & (jnp.dot(y, y) < most * cur)
 
