@@ -30,9 +30,8 @@ from fedmin import (
     Uniform,
 )
 from fedmin.engines import devices
+from fedmin.engines.sessions import halves
 from fedmin.engines.simulator import simulator
-from fedmin.engines.simulator import sweep as sweep_engine
-from fedmin.engines.transports import memory
 
 X, Y = np.ones((6, 2)), np.array([0, 1, 0, 1, 0, 1])
 PARTS = [[0, 1], [2, 3, 4, 5]]
@@ -264,9 +263,9 @@ TABLE = [
 @pytest.mark.parametrize(("call", "said"), TABLE, ids=[said[:50] for _, said in TABLE])
 def test_refused_with_a_reason(call, said, monkeypatch):
     worked = []
-    for engine in (simulator, sweep_engine):
-        monkeypatch.setattr(engine, "programs", lambda plan: worked.append(plan) or 1 / 0)
-    monkeypatch.setattr(memory._Session, "round", lambda *_: worked.append("round") or 1 / 0)
+    fail = lambda *_: worked.append("work") or 1 / 0
+    monkeypatch.setattr(simulator, "programs", fail)
+    monkeypatch.setattr(halves.Halves, "begin", fail)
     with pytest.raises((ValueError, TypeError), match=said):
         call()
     assert not worked

@@ -10,6 +10,7 @@ import fedmin
 import known
 from agreement import ONE_BY_ONE, assert_same, run
 from fedmin import FedAvg, FedSGD, Full, Scaffold
+from fedmin.engines import compiled
 from fedmin.engines.simulator import program
 from fedmin.engines.simulator.program import SEGMENT
 
@@ -205,20 +206,23 @@ def test_chunks_larger_than_the_cohort(apart):
     assert_same(run(apart, method, participation=some), large)
 
 
-def test_programs_are_forgotten_where_memory_has_too_many_pieces(apart, monkeypatch, tmp_path):
-    """A thousand programs in one process would kill the compiler; they are made again instead."""
+def test_programs_are_bounded_and_only_our_own_are_forgotten(apart, monkeypatch):
+    """A thousand programs in one process would kill the compiler: the oldest are made again."""
+    few = compiled.Recent(2)
+    monkeypatch.setattr(program, "PROGRAMS", few)
+    mine = jax.jit(lambda x: 2 * x)
+    mine(jnp.ones(3))
     first = run(apart, FedSGD(0.3), rounds=2)
-    kept = program._programs.cache_info().currsize
-    (tmp_path / "few").write_text("3\n")
-    monkeypatch.setattr(program, "MOST_MAPS", tmp_path / "few")
-    monkeypatch.setattr(program, "LOOK", 1)
-    again = run(apart, FedSGD(0.3), rounds=2)
-    assert kept > 0
-    assert program._programs.cache_info().currsize == 1
-    assert_same(first, again)
-    monkeypatch.setattr(program, "MAPS", tmp_path / "none")  # not on Linux: nothing is forgotten
+    begin, segment = next(iter(few.forms.values()))
+    assert begin._cache_size() == segment._cache_size() == 1
     run(apart, FedSGD(0.3), rounds=2)
-    assert program._programs.cache_info().hits > 0
+    assert len(few.forms) == 1
+    for batches in (1, 2):
+        run(apart, FedAvg(0.3, batches=fedmin.Blocks(batches)), rounds=2)
+    assert len(few.forms) == 2
+    assert begin._cache_size() == segment._cache_size() == 0  # forgotten, and not kept by JAX
+    assert mine._cache_size() == 1
+    assert_same(first, run(apart, FedSGD(0.3), rounds=2))
 
 
 def test_seeds_differ_where_there_is_chance(apart):

@@ -28,7 +28,7 @@ STRANGERS = {("privacy", room) for room in ("problems", "domains", "client", "se
 # each noun imports only those before it
 NOUNS = [
     "environment", "checks", "serialize", "matrix", "payload", "rows", "domain", "schedule",
-    "holdings", "curves", "federation", "problem", "column_problem", "method", "channel",
+    "roster", "holdings", "curves", "federation", "problem", "column_problem", "method", "channel",
     "participation", "ledger", "metrics", "stopping", "certificate", "constants", "result",
 ]  # fmt: skip
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -27,7 +27,7 @@ from fedmin.core.column_problem import SplitProblem
 from fedmin.core.constants import Constants, constants
 from fedmin.core.domain import Domain, Free
 from fedmin.core.environment import __version__ as __version__
-from fedmin.core.federation import Federation, rows
+from fedmin.core.federation import Federation
 from fedmin.core.ledger import Ledger
 from fedmin.core.matrix import matrix
 from fedmin.core.method import Exchange, Gathered, Method, Now, Relay, Reported, Sum
@@ -51,7 +51,7 @@ from fedmin.core.participation import (
 from fedmin.core.problem import Problem
 from fedmin.core.result import Result
 from fedmin.core.roster import Roster
-from fedmin.core.rows import Rows
+from fedmin.core.rows import Rows, rows
 from fedmin.core.schedule import ConvexSteps, NonconvexSteps, Power, Stages, StochasticSteps
 from fedmin.core.stopping import KKT, Gap, Rule, Stop
 from fedmin.domains import (

@@ -9,7 +9,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedmin.client import Full
-from fedmin.core.federation import Federation, rows
+from fedmin.core.federation import Federation
+from fedmin.core.rows import rows
 from fedmin.data import IID
 from fedmin.methods import FedAvg
 from fedmin.minimizing import minimize

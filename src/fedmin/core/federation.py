@@ -10,31 +10,9 @@ import numpy as np
 import scipy.sparse
 
 from fedmin.core import checks
-from fedmin.core.matrix import Dense, SparseRows, float_type, matrix
+from fedmin.core.matrix import Dense, SparseRows, matrix
 from fedmin.core.roster import ColumnOwners, Roster
-from fedmin.core.rows import Rows
-
-
-def rows(x: Any, y: Any, weight: Any = None) -> Rows:
-    """`Rows` from plain arrays (x may be a SciPy sparse matrix), checked.
-
-    >>> import numpy as np, fedmin
-    >>> fedmin.rows(np.ones((3, 2)), [0, 1, 0]).x.shape
-    (3, 2)
-    """
-    x = matrix(x)
-    count = x.shape[0]
-    y = np.asarray(y)
-    if y.ndim == 0 or len(y) != count:
-        raise ValueError(f"y must have one entry a row: x has {count} rows, y has shape {y.shape}")
-    y = y.astype(np.int32) if y.dtype.kind in "iub" else y.astype(float_type())
-    values = x.values if isinstance(x, Dense | SparseRows) else x
-    checks.finite("x", values)
-    checks.finite("y", y)
-    weight = np.ones(count, x.dtype) if weight is None else np.asarray(weight, x.dtype)
-    if weight.shape != (count,) or (weight < 0).any() or not np.isfinite(weight).all():
-        raise ValueError(f"weight must be {count} numbers of at least 0, got shape {weight.shape}")
-    return Rows(x, y, weight)
+from fedmin.core.rows import Rows, rows
 
 
 @dataclass(frozen=True, eq=False)

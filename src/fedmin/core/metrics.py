@@ -184,7 +184,7 @@ class Scores(Metric):
 
     def names(self, problem, rows):
         x = jax.eval_shape(problem.init, jax.random.key(0))
-        found = jax.eval_shape(lambda u: problem.scores(u, rows), x)
+        found = jax.eval_shape(problem.scores, x, rows)
         prefix = "" if self.on == "test" else "train_"
         return tuple(prefix + name for name in sorted(found))
 

@@ -1,13 +1,11 @@
 """What a run will cost, known before it is run; and whether its pieces fit at all."""
 
-from typing import Any, NamedTuple
-
-import jax
+from typing import NamedTuple
 
 from fedmin.channels import Plain
 from fedmin.core.participation import Everyone
-from fedmin.engines import round as part
-from fedmin.engines.simulator.simulator import messages_of
+from fedmin.engines.messages import ledger_of, messages_of
+from fedmin.engines.round import Run
 from fedmin.minimizing import assemble
 from fedmin.runs.grid import Job
 from fedmin.runs.pieces import Pieces, pieces
@@ -25,7 +23,7 @@ class Costs(NamedTuple):
     rounds: int
 
 
-def fitted(job: Job) -> tuple[Pieces, part.Run]:
+def fitted(job: Job) -> tuple[Pieces, Run]:
     """The pieces of a run and what they make; refuses those that do not fit, before any work."""
     found = pieces(job.document, job.words)
     problem, federation, method, options = found
@@ -43,19 +41,12 @@ def costs(job: Job) -> Costs:
     """Sizes and bytes of a run that is not run."""
     found, run = fitted(job)
     problem, federation, _, options = found
-    messages, _ = messages_of(run, federation)
-    ledger = part.ledger_of(run, messages, federation.num_clients)
-    present = _most_present(run.participation, federation.num_clients)
+    roster = federation.roster(run.participation.everyone)
+    ledger = ledger_of(messages_of(run, roster), roster.clients)
+    present = run.participation.most(roster.clients)
     down, up = (
         sum(line.messages(present) * line.bytes for line in ledger.lines if line.direction == way)
         for way in ("down", "up")
     )
     rows = federation.pool.count
-    return Costs(problem.size(), rows, federation.num_clients, present, down, up, options["rounds"])
-
-
-def _most_present(participation: Any, population: int) -> int:
-    ids, _ = jax.eval_shape(
-        lambda key: participation.cohort(key, jax.numpy.int32(0), population), jax.random.key(0)
-    )
-    return ids.shape[0]
+    return Costs(problem.size(), rows, roster.clients, present, down, up, options["rounds"])

@@ -183,7 +183,7 @@ def _noted(
         if time.monotonic() - last > NOTE_SECONDS:
             last = time.monotonic()
             Result(
-                solution=None, history=news.history.table(news.ledger), ledger=news.ledger,
+                solution=None, history=news.book.table(), ledger=news.book.ledger,
                 server=None, clients=None, problem=pieces.problem, method=pieces.method,
                 rounds=news.done, seed=pieces.options["seed"], status="running", reason="",
                 compile_seconds=0.0, run_seconds=news.spent,

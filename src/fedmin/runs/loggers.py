@@ -42,7 +42,7 @@ class Logger(ABC):
 
     def hear(self, news: News) -> None:
         """Write what is new."""
-        self.take(news.history.table(news.ledger))
+        self.take(news.book.table())
 
     def take(self, table: dict[str, Any]) -> None:
         """Write the rows of a history that are new."""

@@ -75,8 +75,8 @@ class Halves(Stepper):
         stopped, values = False, np.zeros((0, len(self.names)))
         if due and culprit == NOBODY:
             found = self._evaluate(done + 1)
-            culprit = self.server.outcome.culprit
-            if culprit == NOBODY and is_lost(self.names, found):
+            # what is not finite there is the model's doing, and no client's
+            if self.server.outcome.culprit != NOBODY or is_lost(self.names, found):
                 culprit = THE_SUM
             values = found[None]
             rule = self.server.run.stop
