@@ -255,7 +255,7 @@ def test_a_matrix_is_recovered_by_rank_one_atoms():
 
 def test_a_larger_set_for_some_clients():
     world = over(known.apart(), L1Ball(0.5))
-    split = fedmin.Split(L2Ball(0.5), whose=lambda rows: rows.size > 4)
+    split = fedmin.LargerSet(L2Ball(0.5), whose=lambda rows: rows.size > 4)
     result = run(world, FedFW(1.0, split=split), rounds=1500, every=1500)
     np.testing.assert_allclose(world.shares @ result.clients.x, result.solution, atol=1e-13)
     assert np.asarray(result.clients.slow).tolist() == [False, True, False, True, False]

@@ -1,6 +1,7 @@
 """What a client may do: draw batches, take steps, find atoms, compress a Hessian.
 
-Functions of one client's rows that several methods share; nothing here sees two clients.
+Functions of one client's rows that several methods share; nothing here sees two clients. Where what
+travels is an idea of its own (column_trips.py, routes.py) the server's half of it stands beside it.
 May import: core. To add a way to draw rows, copy a class of `batches.py` and give it a line in
 `BATCHES`.
 """
