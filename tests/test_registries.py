@@ -7,11 +7,14 @@ import tomli_w
 
 import fedmin
 from fedmin.core.serialize import ACTIVATIONS, deserialize, own_classes, serialize
+from fedmin.methods import METHODS
 from fedmin.runs.config import Config, ConfigError
 from fedmin.runs.costs import fitted
 from fedmin.runs.fields import element_of, entry_of, fields_of, options_of
+from fedmin.runs.folder import run_one
 from fedmin.runs.grid import Job
 from fedmin.runs.pieces import constraints, options, with_defaults
+from fedmin.runs.reading import load_all
 from fedmin.runs.registries import KINDS, kind_for
 
 FILE = """\
@@ -214,6 +217,19 @@ def test_a_class_of_ones_own_is_made_if_it_is_given(tmp_path):
     assert fedmin.Result.load(tmp_path, also=[Mine]).method == mine
     with pytest.raises(ValueError, match="unknown class of fedmin 'mine'"):
         fedmin.Result.load(tmp_path)
+
+
+def test_a_method_that_a_user_has_registered_runs_and_is_found_again(tmp_path, monkeypatch):
+    text = FILE.format(method='name = "mine"\nstep = 0.2')
+    with pytest.raises(ConfigError, match="unknown method 'mine'"):
+        fitted(Config(text).jobs()[0])
+    monkeypatch.setitem(METHODS, "mine", Mine)
+    (job,) = Config(text).jobs()
+    assert not run_one(job, tmp_path / "mine").found
+    again = run_one(job, tmp_path / "mine")
+    assert again.found
+    assert again.result.method == Mine(0.2)
+    assert list(load_all([tmp_path])) == ["mine"]
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)

@@ -36,7 +36,7 @@ from fedmin.runs.costs import fitted
 from fedmin.runs.grid import Job
 from fedmin.runs.loggers import LOGGERS, Logger
 from fedmin.runs.pieces import Pieces
-from fedmin.runs.reading import folders_of, page_of, read_json
+from fedmin.runs.reading import folders_of, load, page_of, read_json
 
 NOTE_SECONDS = 2.0  # between the notes of a run that is going on
 ENDED = ("done", "stopped", "diverged", "infeasible")
@@ -96,7 +96,7 @@ def run_one(
         for old in [*folder.glob("checkpoint-*.bin"), *begun]:
             old.unlink(missing_ok=True)
     if ended(folder):
-        return Outcome(job, folder, Result.load(folder), True)
+        return Outcome(job, folder, load(folder), True)
     pieces, _ = fitted(job)
     try:
         return Outcome(job, folder, _in_folder(job, pieces, folder, progress, interrupt), False)

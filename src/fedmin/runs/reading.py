@@ -9,6 +9,7 @@ from typing import Any
 from fedmin.core.holdings import Holdings
 from fedmin.core.result import Result
 from fedmin.reports.page import page
+from fedmin.runs.registries import registered_classes
 
 RENAMED = {"run.seeds": "seed"}  # what a key is called in a name, if not as in the document
 
@@ -27,7 +28,12 @@ def folders_of(paths: Iterable[str | Path]) -> dict[str, Path]:
 
 def load_all(paths: Iterable[str | Path]) -> dict[str, Result]:
     """The results of these folders, or of all folders of runs within them, by short names."""
-    return {name: Result.load(folder) for name, folder in folders_of(paths).items()}
+    return {name: load(folder) for name, folder in folders_of(paths).items()}
+
+
+def load(folder: Path) -> Result:
+    """The result in a folder, whose method and problem may be of any class in the registries."""
+    return Result.load(folder, also=registered_classes())
 
 
 def names_of(documents: list[dict[str, Any]]) -> list[str]:
@@ -67,7 +73,7 @@ def read_json(path: Path) -> dict[str, Any]:
 def report_of(paths: Iterable[str | Path]) -> str:
     """One page of the runs in these folders."""
     folders = folders_of(paths)
-    return page_of(folders, {name: Result.load(folder) for name, folder in folders.items()})
+    return page_of(folders, {name: load(folder) for name, folder in folders.items()})
 
 
 def page_of(folders: Mapping[str, Path], results: Mapping[str, Result]) -> str:

@@ -73,6 +73,12 @@ KINDS: dict[str, Kind] = {
 }
 
 
+def registered_classes() -> list[type]:
+    """Every class that has a name here, also those that a user has registered."""
+    found = [each for kind in KINDS.values() for each in kind.registry.values()]
+    return [each for each in found if isinstance(each, type)]
+
+
 def kind_for(field: Field) -> Kind | None:
     """The names that may stand in a field; None if a file cannot name its values."""
     options = options_of(field.hint)
