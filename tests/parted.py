@@ -13,8 +13,7 @@ import fedmin
 from agreement import ONE_BY_ONE
 from fedmin import Federation, SplitSGD, WithoutReplacement
 from fedmin.core.column_problem import FirstLayer
-from fedmin.engines import round as part
-from fedmin.minimizing import _holders
+from fedmin.engines.round import SERVER, start_key
 
 K, N, CLASSES = 7, 12, 3
 ORDER = [3, 0, 5, 1, 6, 2, 4]
@@ -38,7 +37,7 @@ class Product(FirstLayer):
     """A head that needs each embedding: squares of w_0 . prod_i (1 + W_i z_i) - y."""
 
     features: int = eqx.field(static=True)
-    holders: fedmin.Holders
+    owners: fedmin.ColumnOwners
     additive = False
     embedding = 2
 
@@ -49,7 +48,7 @@ class Product(FirstLayer):
         return 0.5 * (jnp.prod(1 + h, axis=0) @ params - rows.y.astype(h.dtype))[:, None] ** 2
 
     def losses(self, x, rows):
-        return self.composed(x, rows, self.holders)
+        return self.composed(x, rows, self.owners)
 
 
 class Bounded(fedmin.Logistic):
@@ -76,7 +75,7 @@ def problems(federation: Federation) -> dict[str, tuple]:
         "softmax": (fedmin.Softmax(K, CLASSES, bias=True, l2=0.1), LABELS),
         "plain": (fedmin.LeastSquares(K), LABELS),
         "bounded": (Bounded(K), FLAGS),
-        "product": (Product(K, _holders(federation)), FLAGS),
+        "product": (Product(K, federation.roster().owners), FLAGS),
     }
 
 
@@ -91,5 +90,5 @@ def run(name="swish", sizes=(3, 1, 3), labels="everyone", sparse=False, **option
 
 
 def start(problem, seed=0) -> np.ndarray:
-    key = part.start_key(jax.random.key(seed), part.SERVER)
+    key = start_key(jax.random.key(seed), SERVER)
     return np.asarray(problem.init(key))

@@ -12,10 +12,8 @@ import fedmin
 from agreement import ONE_BY_ONE, assert_same, compiling
 from fedmin import Columns, Exchange, Federation, Full, SplitSGD, WithoutReplacement
 from fedmin.client import column_trips as columns
-from fedmin.engines import round as part
-from fedmin.engines.simulator.layout import alone
+from fedmin.engines.round import SERVER, key_of
 from fedmin.methods import METHODS
-from fedmin.minimizing import _holders
 from parted import (
     CLASSES,
     FLAGS,
@@ -103,15 +101,15 @@ def test_a_client_apart_holds_its_columns_only():
 def test_losses_are_head_of_embeddings(name, sizes, rng):
     federation = split(sizes)
     problem, y = problems(federation)[name]
-    held = _holders(federation)
+    owners = federation.roster().owners
     x = jnp.asarray(rng.standard_normal(problem.size()))
-    head, blocks = problem.cut(x, held.starts, held.sizes, held.width)
+    head, blocks = problem.cut(x, owners.starts, owners.sizes, owners.width)
     assert head.shape == (problem.head_size,)
     assert blocks.shape[0] == len(sizes)
-    np.testing.assert_array_equal(problem.join(head, blocks, held.starts, held.sizes), x)
+    np.testing.assert_array_equal(problem.join(head, blocks, owners.starts, owners.sizes), x)
     for given_x in (X, scipy.sparse.csr_matrix(X)):
         rows = fedmin.rows(given_x, y)
-        composed = problem.composed(x, rows, held)
+        composed = problem.composed(x, rows, owners)
         np.testing.assert_allclose(composed, problem.losses(x, rows), rtol=1e-12)
         assert composed.shape == (N, 1 + problem.num_constraints)
 
@@ -139,7 +137,7 @@ def test_engines_agree_and_labels_change_nothing(name, labels):
     kinds = run(name, labels=labels, engine=fedmin.Loopback()).ledger.by_kind()
     assert simulated.ledger.by_kind() == kinds
     np.testing.assert_allclose(simulated.solution, run(name).solution, rtol=1e-11)
-    sealed = {kind for kind in kinds if "seal" in kind}
+    sealed = {kind.removeprefix("evaluation ") for kind in kinds if "seal" in kind}
     assert sealed == (set() if labels == "server" else {"up seal", "down seal"})
 
 
@@ -195,6 +193,11 @@ def test_a_new_step_or_split_of_the_same_form_compiles_nothing():
     assert later == []
 
 
+def alone(federation, i):
+    """What a site is given."""
+    return federation.roster().view(i, federation.client(i))
+
+
 def test_reaches_the_minimizer():
     federation = split((3, 1, 3), FLAGS.astype(float))
     z, y = np.asarray(federation.pool.x.values), np.asarray(federation.pool.y)
@@ -213,7 +216,7 @@ class Looks(SplitSGD):
 
     def init_server(self, problem, roster, key):
         x, M = problem.init(key), problem.num_constraints
-        look = columns.Estimate(jnp.zeros(1 + M), jnp.zeros((1 + M, x.shape[0])))
+        look = columns.Estimate(jnp.zeros(1 + M), jnp.zeros((1 + M, x.shape[0])), {})
         return columns.start(problem, self.batches, (x, look))
 
     def exchanges(self, problem, roster):
@@ -259,7 +262,7 @@ def test_two_rounds_by_hand():
     blocks = [W1[:, :2], W1[:, 2:]]
     key, batches = jax.random.key(0), WithoutReplacement(B)
     for t in range(2):
-        server_key = part.key_of(key, jnp.int32(t), 0, part.SERVER)
+        server_key = key_of(key, jnp.int32(t), 0, SERVER)
         rows = columns._Size(jnp.int32(N), N)
         n = np.asarray(batches.draw(rows, server_key, jnp.int32(0))[0])
         assert len(set(n)) == B
@@ -286,7 +289,6 @@ class Wrong(SplitSGD):
         return (Exchange(None, None, lambda *a: a[2], only=9),)
 
 
-TO_SERVER = {"broadcast": None, "client": None}
 BAD = [
     (lambda: split((3, 4), labels="z"), "unknown holder of the labels 'z'"),
     (lambda: split((3, 4), labels=None), "unknown holder of the labels None"),
@@ -302,8 +304,7 @@ BAD = [
         lambda: Federation.from_columns(X, LABELS, cut((3, 4)), names=["b", "b"], labels="b"),
         "need different names",
     ),
-    (lambda: Exchange(**TO_SERVER), "an exchange to the server needs a server function"),
-    (lambda: Exchange(**TO_SERVER, server=print, to="clients"), "one to clients has none"),
+    (lambda: Exchange(None, print, None), "an Exchange needs a server function, got None"),
     (
         lambda: fedmin.data.partition(
             fedmin.data.load("wine"), fedmin.data.IID(2), labels="server"
@@ -320,6 +321,12 @@ BAD = [
             fedmin.Softmax(K, 3), Federation.from_parts(X, LABELS, [range(N)]), SplitSGD(), rounds=1
         ),
         "SplitSGD works on data split by features",
+    ),
+    (
+        lambda: try_out(
+            problems(split((3, 1, 3)))["product"][0], record=[fedmin.Scores("train")]
+        ),
+        "cannot be recorded on the clients' rows where columns are split",
     ),
     (lambda: SplitSGD(step=-1.0), "step must be more than 0"),
     (lambda: SplitSGD(batches=5), "batches must be like"),

@@ -13,7 +13,7 @@ import fedmin
 import known
 from agreement import run
 from fedmin import Adagrad, Adam, FedAvg, FedOpt, FedProx, FedSGD, Full, Scaffold, Yogi
-from fedmin.engines import round as part
+from fedmin.engines.round import COHORT, key_of
 
 ROUNDS = 5
 WEIGHTS = {"sizes": "sizes", "uniform": "uniform", "custom": [1.0, 4.0, 2.0, 0.5, 3.0]}
@@ -28,7 +28,7 @@ def cohorts(participation: fedmin.Participation, seed: int, population: int) -> 
     """Who takes part in each round: drawn by the library, a list of ids a round."""
     drawn = []
     for t in range(ROUNDS):
-        key = part.key_of(jax.random.key(seed), jnp.int32(t), 0, part.COHORT)
+        key = key_of(jax.random.key(seed), jnp.int32(t), 0, COHORT)
         ids, there = participation.cohort(key, jnp.int32(t), population)
         drawn.append(np.asarray(ids)[np.asarray(there)].tolist())
     return drawn
@@ -238,7 +238,7 @@ def batch_rows(world, batches, seed, t, i, count) -> list[tuple[np.ndarray, np.n
         federation.capacity,
         federation.even,
     )
-    key = part.key_of(jax.random.key(seed), jnp.int32(t), 0, i)
+    key = key_of(jax.random.key(seed), jnp.int32(t), 0, i)
     drawn = []
     for k in range(count):
         batch = draw_batch(batches, shard, key, jnp.int32(k))

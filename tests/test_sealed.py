@@ -4,10 +4,32 @@ import numpy as np
 import pytest
 
 import fedmin
+from agreement import ONE_BY_ONE
 from fedmin import SplitSGD
 from fedmin.engines.sessions import seal, wire
-from fedmin.engines.transports.memory import _Session
+from fedmin.engines.transports.memory import Memory
 from parted import CLASSES, SPLITS, K, N, problems, run, split, start
+
+GRADIENTS = (fedmin.Objective(), fedmin.GradientNorm(), fedmin.Scores("train"))
+
+
+def method_of(name):
+    return fedmin.SSCA(batches=fedmin.Full()) if name == "bounded" else SplitSGD(0.4)
+
+
+def tap(monkeypatch, change=lambda way, i, data: data) -> list[bytes]:
+    """Every message of the loopback runs to come, as the road carries it; it may change them."""
+    carried, deliver = [], Memory.deliver
+
+    def road(self, messages, deadline=None):
+        asks = {i: change("down", i, data) for i, data in messages.items()}
+        replies = {i: change("up", i, data) for i, data in deliver(self, asks).items()}
+        carried.extend([*asks.values(), *replies.values()])
+        return replies
+
+    monkeypatch.setattr(Memory, "deliver", road)
+    return carried
+
 
 # ---------------------------------------------------------------- bytes
 
@@ -27,24 +49,48 @@ def test_bytes_by_hand():
     assert kinds["up values"] == rounds * 8
     assert kinds["down indices"] == rounds * 3 * 5 * (4 + 1)
     assert (kinds["up key"], kinds["down key"]) == (3 * 32, 3 * 3 * 32)
-    assert ledger.bytes() == sum(kinds.values())
+    assert ledger.bytes(evaluation=True) == sum(kinds.values())
     each = sum(record["bytes"] for record in ledger.per_round())
-    assert ledger.bytes() - each == 3 * (22 + 6 + 32) + 3 * (22 + 10 + 96)  # the keys, before
+    # the keys, before: asked for, sent, all of them sent back, said to be there
+    assert ledger.bytes() - each == 3 * (34 + (34 + 6 + 32) + (34 + 10 + 96) + 34)
+    # looking at the objective: client 0 is sent the embeddings of all twelve rows by the others
+    looks, rows = rounds + 1, N * 4 * 8
+    assert (
+        kinds["evaluation up embedding"] == kinds["evaluation down embedding"] == looks * 2 * rows
+    )
+    assert kinds["evaluation up values"] == looks * 8
 
 
 @pytest.mark.parametrize("labels", ["everyone", "server", "b"])
-def test_ledger_is_what_the_server_carries(labels, monkeypatch):
-    carried = []
-    monkeypatch.setattr(_Session, "carry", lambda self, data: carried.append(data) or data)
-    result = run(labels=labels, engine=fedmin.Loopback(), seed=5)
-    assert result.ledger.bytes() == sum(map(len, carried))
+@pytest.mark.parametrize("record", [None, GRADIENTS], ids=["objective", "gradients"])
+def test_ledger_is_what_the_server_carries(labels, record, monkeypatch):
+    carried = tap(monkeypatch)
+    result = run(labels=labels, engine=fedmin.Loopback(), seed=5, record=record)
+    assert result.ledger.bytes(evaluation=True) == sum(map(len, carried))
+    looked = [wire.envelope_of(m).trip & wire.EVALUATION for m in carried]
+    evaluation = sum(len(m) for m, look in zip(carried, looked, strict=True) if look)
+    assert result.final("bytes_evaluation") == evaluation > 0
     assert result.final("bytes_up") + result.final("bytes_down") == result.ledger.bytes()
+    simulated = run(labels=labels, seed=5, record=record)
+    assert simulated.ledger.by_kind() == result.ledger.by_kind()
+
+
+@pytest.mark.parametrize("labels", ["everyone", "server", "b"])
+@pytest.mark.parametrize("name", ["deep", "logistic", "product", "bounded"])
+def test_what_is_recorded_is_the_simulators(name, labels):
+    """Where nobody has a whole row: by embeddings, gradients and scores that travel."""
+    record = GRADIENTS if name in ("deep", "logistic") else GRADIENTS[:2]
+    both = [run(name, labels=labels, engine=e, record=record, seed=2, method=method_of(name))
+            for e in (ONE_BY_ONE, fedmin.Loopback())]  # fmt: skip
+    for column in both[0].history:
+        if column != "seconds":
+            np.testing.assert_allclose(*(r.history[column] for r in both), rtol=1e-9, atol=1e-13)
+    assert both[0].history["gradient_norm"][0] > 0
 
 
 def test_one_client_sends_nothing_to_others():
     kinds = run("swish", SPLITS[1], engine=fedmin.Loopback()).ledger.by_kind()
-    assert kinds["up embedding"] == kinds["down seal"] == 0
-    assert "up key" not in kinds
+    assert not {"up embedding", "down seal", "up key"} & set(kinds)
 
 
 # ---------------------------------------------------------------- what the server sees
@@ -59,14 +105,14 @@ def pieces(numbers: np.ndarray) -> list[bytes]:
 @pytest.mark.parametrize("labels", ["everyone", "b"])
 @pytest.mark.parametrize("name", ["swish", "product"])
 def test_the_server_sees_no_embedding(name, labels, monkeypatch):
-    carried, plain, wrap = [], [], seal.Sealer.seal
+    plain, wrap = [], seal.Sealer.seal
 
-    def watch(self, receiver, round, exchange, data):
-        plain.append((round, exchange, self.number, data))
-        return wrap(self, receiver, round, exchange, data)
+    def watch(self, receiver, round, trip, data):
+        plain.append((round, trip, self.number, data))
+        return wrap(self, receiver, round, trip, data)
 
     monkeypatch.setattr(seal.Sealer, "seal", watch)
-    monkeypatch.setattr(_Session, "carry", lambda self, data: carried.append(data) or data)
+    carried = tap(monkeypatch)
     run(name, labels=labels, engine=fedmin.Loopback(), seed=7)
     seen = b"".join(carried)
     width = 4 if name == "swish" else 2
@@ -77,6 +123,9 @@ def test_the_server_sees_no_embedding(name, labels, monkeypatch):
     senders = 3 if labels == "everyone" else 2  # the holder of the labels tells nobody
     assert len(embeddings) == 3 * senders
     secret = list(embeddings.values())
+    looked = [data for t, e, i, data in plain if e == wire.EVALUATION]
+    assert len(looked) == 4 * 2  # to the one that computes the losses
+    secret += [np.frombuffer(data[-N * width * 8 :]).reshape(N, width) for data in looked]
     if labels == "everyone":
         secret += [sum(embeddings[t, i] for i in range(3)) for t in range(3)]
     for h in secret:
@@ -94,26 +143,31 @@ def test_embeddings_are_what_was_sealed(monkeypatch):
     plain, wrap = [], seal.Sealer.seal
     monkeypatch.setattr(
         seal.Sealer, "seal",
-        lambda self, r, t, e, data: plain.append((self.number, data)) or wrap(self, r, t, e, data),
+        lambda self, r, t, e, data: (e == 0 and plain.append((self.number, data)))
+        or wrap(self, r, t, e, data),
     )  # fmt: skip
     problem, federation = fedmin.MLP(K, CLASSES, hidden=(4,), l2=0.1), split((3, 1, 3))
     fedmin.minimize(problem, federation, SplitSGD(0.4), rounds=1, engine=fedmin.Loopback())
     W = start(problem)[: 4 * K].reshape(4, K)
     z = np.asarray(federation.pool.x.values)
     for i, (a, b) in enumerate([(0, 3), (3, 4), (4, 7)]):
-        (sent, _) = [data for number, data in plain if number == i]
+        sent = next(data for number, data in plain if number == i)
         h = np.frombuffer(sent[-N * 4 * 8 :]).reshape(N, 4)
         np.testing.assert_allclose(h, z[:, a:b] @ W[:, a:b].T, rtol=1e-12, atol=1e-15)
 
 
 def tamper(monkeypatch, change):
-    """A server that changes what is sealed, and makes a right checksum for it."""
+    """A server that changes the packets it passes on, and makes a right checksum for them.
+
+    change(round, packets, receiver) of the first trip's packets, one a row in order of senders.
+    """
     encode = wire.encode
 
     def server(envelope, message):
-        if isinstance(message, dict) and "sealed" in message and envelope.kind == "down":
-            sealed = np.array(message["sealed"])
-            message = {**message, "sealed": change(envelope, int(message["peer"]), sealed)}
+        if envelope.kind == "ask" and envelope.trip < wire.EVALUATION and "relayed" in message:
+            packets = np.array(message["relayed"][0])
+            new = change(envelope.round, packets, envelope.receiver)
+            message = {**message, "relayed": (new, *message["relayed"][1:])}
         return encode(envelope, message)
 
     monkeypatch.setattr(wire, "encode", server)
@@ -121,10 +175,10 @@ def tamper(monkeypatch, change):
 
 @pytest.mark.parametrize("place", [0, 40, -1])
 def test_a_flipped_bit_is_refused(place, monkeypatch):
-    def flip(envelope, sender, sealed):
-        if (envelope.round, sender, envelope.party) == (1, 0, 2):
-            sealed[place] ^= 1
-        return sealed
+    def flip(round, packets, receiver):
+        if (round, receiver) == (1, 2):
+            packets[0, place] ^= 1
+        return packets
 
     tamper(monkeypatch, flip)
     expected = "client c, round 1, exchange 0: message from client a: its seal is broken"
@@ -132,28 +186,48 @@ def test_a_flipped_bit_is_refused(place, monkeypatch):
         run(engine=fedmin.Loopback(), seed=50 + place)
 
 
-def test_an_old_message_is_refused(monkeypatch):
-    first = {}
+@pytest.mark.parametrize("how", ["old", "swapped", "another's"])
+def test_a_packet_given_out_for_another_is_refused(how, monkeypatch):
+    seen = {}
 
-    def replay(envelope, sender, sealed):
-        return first.setdefault((sender, envelope.party), sealed)
+    def replace(round, packets, receiver):
+        if how == "old":
+            return seen.setdefault(receiver, packets)
+        if how == "swapped":
+            return packets[::-1]
+        return seen.setdefault(round, packets)  # everybody gets what client 0 was sent
 
-    tamper(monkeypatch, replay)
-    with pytest.raises(
-        fedmin.ClientError, match=r"client a, round 1.*client b: its seal is broken"
-    ):
+    tamper(monkeypatch, replace)
+    with pytest.raises(fedmin.ClientError, match=r"message from client .: its seal is broken"):
         run(engine=fedmin.Loopback(), seed=11)
 
 
-def test_damage_on_the_road_names_both_ends(monkeypatch):
-    def damage(self, data):
-        return (
-            data[:-1] + bytes([data[-1] ^ 1]) if len(data) == self.weight[0, "up", True] else data
-        )
+def test_a_server_that_changes_a_clients_public_key_is_noticed(monkeypatch):
+    encode = wire.encode
 
-    monkeypatch.setattr(_Session, "carry", damage)
-    with pytest.raises(fedmin.ClientError, match=r"round 0.*from client b: a message was damaged"):
+    def server(envelope, message):
+        if envelope.kind == "ask" and "key" in message:
+            keys = np.array(message["key"])
+            keys[envelope.receiver] ^= 1
+            message = {"key": keys}
+        return encode(envelope, message)
+
+    monkeypatch.setattr(wire, "encode", server)
+    with pytest.raises(wire.MessageError, match="another one for this client"):
         run(engine=fedmin.Loopback(), seed=12)
+
+
+def test_nothing_is_sealed_twice_under_one_nonce():
+    a, b = seal.Sealer(0), seal.Sealer(1)
+    keys = np.stack([a.public, b.public])
+    a.agree(keys)
+    b.agree(keys)
+    packet = a.seal(1, 3, 0, b"first")
+    assert b.open(0, 3, 0, packet) == b"first"
+    for round, trip in ((3, 0), (2, 5), (0, 0)):
+        with pytest.raises(seal.SealError, match="a nonce is used once"):
+            a.seal(1, round, trip, b"second")
+    a.seal(1, 3, 1, b"later")
 
 
 def test_nonces_never_repeat():

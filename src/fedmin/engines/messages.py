@@ -204,6 +204,7 @@ def _report_of(run: Run, roster: Roster, form: TripForm, server: Any, server_row
         jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), like)
         for like in (server, form.server_memory, form.sent)
     )
+    rows = jax.tree.map(jnp.asarray, server_rows)
     size = 1 if exchange.only is not None else roster.clients
     zeros, ids = combined_zeros(channel, exchange, sent, size), jnp.zeros(size, jnp.int32)
     cohort = Cohort(ids, ids == 0, jnp.zeros(size, roster.dtype))
@@ -211,7 +212,7 @@ def _report_of(run: Run, roster: Roster, form: TripForm, server: Any, server_row
     if exchange.reduce == "sum":
         total = channel.decode(zeros, memory, cohort, _first_now())[0]
         learnt = Sum(total, cohort.weight, cohort.count)
-    return split_report(exchange.server(run.problem, server_rows, server, learnt, _first_now()))[1]
+    return split_report(exchange.server(run.problem, rows, server, learnt, _first_now()))[1]
 
 
 def _first_now() -> Now:

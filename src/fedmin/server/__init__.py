@@ -2,5 +2,6 @@
 
 Pure functions of arrays that several methods share, and the rules by which a server moves a
 method's number (`tuning.py`); nothing here sees a row.
-May import: core. To add a form of curvature, copy `LBFGS` in `quasi_newton/forms.py`.
+May import: core. To add a form of curvature, copy `LBFGS` in `quasi_newton/forms.py`
+and give it a line in `CURVATURES`.
 """

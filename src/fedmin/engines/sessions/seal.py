@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmin.engines.sessions.wire import MessageError
+from fedmin.engines.sessions.wire import EVALUATION, MessageError
 
 TAG = 16  # bytes that the seal adds to a message
 
@@ -35,7 +35,7 @@ class Sealer:
         self.number = number
         self._secret = X25519PrivateKey.generate()
         self._agreed: dict[int, Any] = {}
-        self._last: dict[int, tuple[int, int]] = {}  # round and trip of the last seal, a receiver
+        self._last: dict[int, tuple[int, bool, int]] = {}  # where it sealed last, a receiver
         self.fingerprint = ""
 
     @property
@@ -64,9 +64,10 @@ class Sealer:
 
     def seal(self, receiver: int, round: int, trip: int, data: bytes) -> bytes:
         """What only `receiver` can open; once for each round and trip."""
-        if (round, trip) <= self._last.get(receiver, (-1, -1)):
+        place = (round, trip < EVALUATION, trip)  # a round's evaluation comes before the round
+        if place <= self._last.get(receiver, (-1, False, -1)):
             raise SealError(f"round {round}, trip {trip} was sealed before: a nonce is used once")
-        self._last[receiver] = (round, trip)
+        self._last[receiver] = place
         unique = nonce(round, trip, self.number, receiver)
         return self._agreed[receiver].encrypt(unique, data, None)
 
