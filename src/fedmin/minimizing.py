@@ -23,14 +23,13 @@ from fedmin.core.result import Result
 from fedmin.core.roster import Roster
 from fedmin.core.stopping import Rule
 from fedmin.domains import Entries
-from fedmin.engines.drive import Interrupt
+from fedmin.engines.drive import Engine, Interrupt
 from fedmin.engines.messages import reports_of
 from fedmin.engines.progress import Show
 from fedmin.engines.round import Run
 from fedmin.engines.sessions.checkpoint import Checkpoint
 from fedmin.engines.simulator.simulator import Simulator
 from fedmin.engines.simulator.sweep import Sweep, run_many
-from fedmin.engines.transports.memory import Loopback
 from fedmin.methods import SparseNewton
 from fedmin.problems.over import Over, over
 
@@ -47,7 +46,7 @@ def minimize(
     record: Sequence[Metric] | None = None,
     every: int = 1,
     stop: Rule | None = None,
-    engine: Simulator | Loopback | None = None,
+    engine: Engine | None = None,
     progress: Show = None,
     certificate: bool = True,
     checkpoint: Checkpoint | None = None,
@@ -63,7 +62,7 @@ def minimize(
     channel        what happens to replies on their way; nothing, unless said otherwise
     record, every  what is measured (the objective, and scores on test rows), every so many rounds
     stop           a rule that ends the run early
-    engine         Simulator() or Loopback()
+    engine         Simulator(), Loopback() or Processes()
     progress       a bar on standard error: yes, no, or only at a terminal (None); or a function
                    that is told how far the run is
     certificate    measure the last model on all rows, under constraints or over a set with atoms
@@ -85,7 +84,7 @@ def minimize(
     checks.at_least("every", every, 1)
     checks.at_least("seed", seed, 0)
     engine = Simulator() if engine is None else engine
-    checks.is_a("engine", engine, (Simulator, Loopback), "Simulator() or Loopback()")
+    checks.is_a("engine", engine, Engine, "Simulator(), Loopback() or Processes()")
     if checkpoint is not None:
         checks.is_a("checkpoint", checkpoint, Checkpoint, 'Checkpoint("folder")')
     result = engine.run(

@@ -15,11 +15,12 @@ import jax
 import numpy as np
 
 from fedmin.core.column_problem import OnColumns
+from fedmin.core.federation import Federation
 from fedmin.core.ledger import Ledger
 from fedmin.core.result import Result
 from fedmin.engines.progress import Progress, Show
 from fedmin.engines.round import NOBODY, THE_SUM, Run, State
-from fedmin.engines.sessions.checkpoint import Keeper
+from fedmin.engines.sessions.checkpoint import Checkpoint, Keeper
 
 Interrupt = Callable[[], str]  # "" to go on, or why to stop
 
@@ -117,6 +118,25 @@ class Book:
             "bytes_evaluation": ledger.cumulative_evaluation()[at],
             **{name: values[:, j] for j, name in enumerate(self.names)},
         }
+
+
+class Engine(ABC):
+    """What carries a run out: the simulator, loopback, processes."""
+
+    @abstractmethod
+    def run(
+        self,
+        run: Run,
+        federation: Federation,
+        *,
+        rounds: int,
+        seed: int,
+        every: int,
+        progress: Show = False,
+        checkpoint: Checkpoint | None = None,
+        interrupt: Interrupt | None = None,
+    ) -> Result:
+        """Run and return the result."""
 
 
 @dataclass

@@ -22,6 +22,7 @@ from fedmin.data import PARTITIONERS
 from fedmin.domains import DOMAINS
 from fedmin.engines.simulator.simulator import Simulator
 from fedmin.engines.transports.memory import Loopback
+from fedmin.engines.transports.processes import Processes
 from fedmin.methods import METHODS, PENALTIES, SECOND_MOMENTS, TAU_RULES
 from fedmin.problems import CONSTRAINTS, PROBLEMS
 from fedmin.runs.fields import Field, options_of
@@ -46,7 +47,7 @@ class Kind(NamedTuple):
         return f"unknown {self.one.partition(' ')[2]} {name!r}; {near}"
 
 
-ENGINES = {"simulator": Simulator, "loopback": Loopback}
+ENGINES = {"simulator": Simulator, "loopback": Loopback, "processes": Processes}
 
 # by the name of their list in `fedmin list`
 KINDS: dict[str, Kind] = {

@@ -23,6 +23,7 @@ from fedmin.engines.compiled import PROGRAMS, Filtered, form_of
 from fedmin.engines.measuring import evaluation
 from fedmin.engines.messages import Messages, Purpose, messages_of
 from fedmin.engines.round import (
+    COHORT,
     SERVER,
     Notice,
     Run,
@@ -30,6 +31,7 @@ from fedmin.engines.round import (
     combine,
     delivered,
     fluid,
+    key_of,
     known,
     now_at,
     site_part,
@@ -73,13 +75,15 @@ class Place(NamedTuple):
 
 
 BEGINNING = Place(-1, -1, -1)
+LOOK_AHEAD = 10_000  # rounds in which a client looks for the next one that it is in
 
 
 class SiteSession:
     """One site of a run.
 
     `seed` is the run's, `secret` a key of the site's own (from the seed in a simulation). With
-    `folder` the site keeps its state there when the server asks for it.
+    `folder` the site keeps its state there when the server asks for it. Where a round may count
+    without some of its sites (`gaps`), rounds that it was to be in may pass it by.
     """
 
     def __init__(
@@ -92,6 +96,7 @@ class SiteSession:
         seed: int,
         secret: Any = None,
         folder: str | Path | None = None,
+        gaps: bool = False,
         messages: Messages | None = None,
     ):
         roster.check(me, rows)
@@ -105,6 +110,7 @@ class SiteSession:
         self.state = self._first_state()
         self.sealer = Sealer(me)
         self.place, self.notices, self.own = BEGINNING, [], {}
+        self.gaps, self.due = gaps, self._due(0)  # the next round that it takes part in
         self.answers: dict[Place, tuple[bytes, bytes]] = {}
         self.kept = 0  # the round that the server has kept; answers since then stay
         self.files = None if folder is None else Files(folder, self._whose(rows, seed))
@@ -158,22 +164,39 @@ class SiteSession:
         """Refuse what has been, and what cannot come yet."""
         if place <= self.place:
             raise MessageError(f"{envelope}: it has been; the site is at {self.place}")
+        goes_on = place[:2] == self.place[:2]
+        early = place.round > self.due if place.phase < 1 else place.round != self.due
+        if early and not goes_on and not self.gaps:
+            raise MessageError(f"{envelope}: round {self.due} must come first")
         if place.phase == -1:
             wanted: int | None = self.place.trip + 1 if self.place.phase == -1 else 0
         else:
-            same = place[:2] == self.place[:2]
-            wanted = self._purpose(place).next(self.me, self.place.trip if same else -1)
+            wanted = self._purpose(place).next(self.me, self.place.trip if goes_on else -1)
             if self.messages.sealed and self.roster.clients > 1 and not self.sealer.fingerprint:
                 raise MessageError(f"{envelope}: keys must be exchanged first")
         if place.trip != wanted:
             raise MessageError(f"{envelope}: trip {wanted} of it must come first")
 
     def _remember(self, place: Place, mark: bytes, reply: bytes) -> None:
+        if place.phase == 1 and place.round >= self.due:
+            self.due = self._due(place.round + 1)
         self.place = place
         self.answers[place] = (mark, reply)
-        since = self.kept if self.files is not None else place.round - 1
+        since = self.kept if self.files is not None else place.round
         for old in [p for p in self.answers if p.round < since]:
             del self.answers[old]
+
+    def _due(self, first: int) -> int:
+        """The first round from `first` on that this client is drawn for."""
+        part, count = self.run.participation, self.roster.clients
+        if part.everyone:
+            return first
+        for t in range(first, first + LOOK_AHEAD):
+            draw = key_of(self.key, jnp.int32(t), 0, COHORT)
+            ids, present = part.cohort(draw, jnp.int32(t), count)
+            if self.me in np.asarray(ids)[np.asarray(present)]:
+                return t
+        return first + LOOK_AHEAD
 
     def _purpose(self, place: Place) -> Purpose:
         return self.messages.training if place.phase == 1 else self.messages.evaluation
@@ -305,7 +328,7 @@ class SiteSession:
             raise ClientError(f"client {self.name} keeps nothing: it cannot go back to {done}")
         _, arrays = self.files.at(done, lambda words: {"state": self.state})
         self.state = jax.tree.map(jnp.asarray, arrays["state"])
-        self.kept = done
+        self.kept, self.due = done, self._due(done)
 
 
 # ---------------------------------------------------------------- compiled once a form of run

@@ -12,7 +12,7 @@ from fedmin.core.federation import Federation
 from fedmin.core.ledger import Ledger
 from fedmin.core.result import Result
 from fedmin.core.serialize import digest
-from fedmin.engines.drive import Interrupt, Segment, Stepper, drive, result_of
+from fedmin.engines.drive import Engine, Interrupt, Segment, Stepper, drive, result_of
 from fedmin.engines.messages import ledger_of, messages_of, reports_of
 from fedmin.engines.progress import Show
 from fedmin.engines.round import Run
@@ -22,7 +22,7 @@ from fedmin.engines.simulator.program import SEGMENT, ProgramSpec, programs
 
 
 @dataclass(frozen=True)
-class Simulator:
+class Simulator(Engine):
     """Run all clients here, compiled; `devices` and `chunk` are chosen if not given.
 
     `devices` is how many of JAX's devices share the clients (a CPU has one a core); `chunk` is how

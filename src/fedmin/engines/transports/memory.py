@@ -10,7 +10,7 @@ from typing import Any
 
 from fedmin.core.federation import Federation
 from fedmin.core.result import Result
-from fedmin.engines.drive import Interrupt
+from fedmin.engines.drive import Engine, Interrupt
 from fedmin.engines.progress import Show
 from fedmin.engines.round import Run, SiteState
 from fedmin.engines.sessions.checkpoint import Checkpoint
@@ -34,7 +34,7 @@ class Memory(Transport):
 
 
 @dataclass(frozen=True)
-class Loopback:
+class Loopback(Engine):
     """Run every client apart and send real bytes, in one process.
 
     >>> import fedmin

@@ -22,7 +22,7 @@ from fedmin.core import checks
 from fedmin.core.federation import Federation
 from fedmin.core.result import Result
 from fedmin.core.rows import Rows
-from fedmin.engines.drive import Interrupt
+from fedmin.engines.drive import Engine, Interrupt
 from fedmin.engines.progress import Show
 from fedmin.engines.round import Run
 from fedmin.engines.sessions.checkpoint import Checkpoint
@@ -86,7 +86,7 @@ class Piped(Transport):
 
 
 @dataclass(frozen=True)
-class Processes:
+class Processes(Engine):
     """Run every client in a process of its own; `workers` of them compute at a time.
 
     What is run must have a name that the processes can import: fedmin's own methods and problems,
