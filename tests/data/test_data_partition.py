@@ -276,7 +276,6 @@ def test_partitioners_are_values():
 
 
 def test_partition_makes_a_federation():
-    pytest.importorskip("fedmin.federation")
     table = load("digits")
     federation = partition(table, Dirichlet(5, 0.3), seed=1, server_rows=30)
     sizes = [len(part) for part in federation.sizes[:, None]]
@@ -296,7 +295,6 @@ def test_partition_makes_a_federation():
 
 
 def test_partition_bad_input():
-    pytest.importorskip("fedmin.federation")
     table = load("wine")
     for how, options, kind, message in (
         (None, {}, ValueError, "say how to split it"),
