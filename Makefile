@@ -1,5 +1,5 @@
-# make demo | test | check | test-full-xla | bench | docs. Each makes .venv first, once; only python3 (3.11 or newer) and
-# make are needed. Pinned versions are in constraints.txt.
+# make demo | test | check | test-full-xla | bench | docs. Each makes .venv first, once; only python3
+# (3.11 or newer) and make are needed. Pinned versions are in constraints.txt.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
