@@ -69,7 +69,7 @@ from fedmin.domains import (
     Simplex,
 )
 from fedmin.engines.sessions.checkpoint import Checkpoint, CheckpointError
-from fedmin.engines.sessions.site import ClientError
+from fedmin.engines.sessions.packets import ClientError
 from fedmin.engines.simulator.simulator import Simulator
 from fedmin.engines.transports.memory import Loopback
 from fedmin.engines.transports.processes import Processes

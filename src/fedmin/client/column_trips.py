@@ -305,4 +305,6 @@ def _look(problem: OnColumns, head: Array, h: Array, rows: Rows, scores: bool = 
     (by_head, by_h), values = jax.jacrev(means, argnums=(0, 1), has_aux=True)(head, h)
     each = problem.inner.head_scores(head, h, rows) if scores else {}
     shares = rows.weight / jnp.sum(rows.weight)
-    return Pending(values, by_head, by_h, {name: shares @ one for name, one in each.items()})
+    return Pending(
+        values, by_head, by_h, {name: jnp.dot(shares, one) for name, one in each.items()}
+    )

@@ -50,8 +50,8 @@ class LocalSteps(Stepping):
     batches: Batches = Blocks(32)  # the rows of a step; `fedmin list batches` has the others
 
     def __check_init__(self):
-        staged = isinstance(self.local_steps, Stages)
-        for count in self.local_steps.values if staged else [self.local_steps]:
+        given = self.local_steps
+        for count in given.values if isinstance(given, Stages) else [given]:
             checks.at_least("local_steps", count, 1)
         if self.epochs is not None:
             checks.at_least("epochs", self.epochs, 1)

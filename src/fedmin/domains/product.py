@@ -43,7 +43,7 @@ class Product(Domain):
             missing = [name for name in parts if name not in self.sets]
             if missing:
                 raise ValueError(f"Product has no set for {missing[0]!r}; give one for each part")
-            sets = self.sets
+            sets: dict[str, Any] = dict(self.sets)
         else:
             sets = dict.fromkeys(parts, self.sets)
         fitted = tuple(sets[name].fitted({name: shape}) for name, shape in parts.items())

@@ -53,9 +53,10 @@ class Evaluation:
             x = _model(run, roster)
             if roster.owners is None:
                 return Measured(x, _site_sums(run, record, x, _zeros(roster.blank())))
-            empty = column_trips.no_estimate(run.problem)
-            own = Measured(x, [m.of_estimate(run.problem, empty) for m in record])
-            return column_trips.start(run.problem, column_trips.ALL, own, _scores(record))
+            problem: Any = run.problem
+            empty = column_trips.no_estimate(problem)
+            own = Measured(x, [m.of_estimate(problem, empty) for m in record])
+            return column_trips.start(problem, column_trips.ALL, own, _scores(record))
 
         return _zeros(jax.eval_shape(make))
 
@@ -83,8 +84,9 @@ def evaluation(run: Run, roster: Roster) -> Evaluation:
     def done(problem, own: Measured, estimate, now) -> Measured:
         return Measured(own.x, [metric.of_estimate(problem, estimate) for metric in record])
 
+    problem: Any = run.problem
     gradients = any("gradients" in metric.needs for metric in record)
-    trips = column_trips.looks(run.problem, lambda own: own.x, done, gradients, _scores(record))
+    trips = column_trips.looks(problem, lambda own: own.x, done, gradients, _scores(record))
     return Evaluation(run, roster, wanted, trips)
 
 

@@ -126,8 +126,10 @@ class FedFW(Method):
 
     def exchanges(self, problem, roster):
         route = self.route(problem, roster)
-        parts = [partial(part, route) for part in (self.broadcast, self.client, self.server)]
-        return (Exchange(*parts, reduce=route.reduce, unchanged=True),)
+        down, client, server = (
+            partial(f, route) for f in (self.broadcast, self.client, self.server)
+        )
+        return (Exchange(down, client, server, route.reduce, unchanged=True),)
 
     def broadcast(self, route, problem, server, now):
         return route.down(server.x, server.kept)
@@ -143,6 +145,7 @@ class FedFW(Method):
             c = self.penalty * growth
             g = self.asked(slope + c * (x - mean), jax.random.fold_in(now.secret, k))
             bend = None if L is None else L + c
+            s: Any
             if self.pairwise:
                 s = atoms.swap(problem.domain, x, g, bend)
                 x = x + s.dense()

@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 from fedmin.channels import Plain
 from fedmin.core.participation import Everyone
-from fedmin.engines.messages import ledger_of, messages_of
+from fedmin.engines.messages import messages_of
 from fedmin.engines.round import Run
+from fedmin.engines.weighing import ledger_of
 from fedmin.minimizing import assemble
 from fedmin.runs.grid import Job
 from fedmin.runs.pieces import Pieces, pieces

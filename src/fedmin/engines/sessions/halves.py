@@ -16,13 +16,14 @@ from fedmin.core.rows import Rows
 from fedmin.core.serialize import digest
 from fedmin.engines.drive import Interrupt, Segment, Stepper, drive, result_of
 from fedmin.engines.measuring import is_lost
-from fedmin.engines.messages import Messages, ledger_of
+from fedmin.engines.messages import Messages
 from fedmin.engines.progress import Show
 from fedmin.engines.round import NOBODY, SERVER, THE_SUM, Run, SiteState, State
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.checkpoint import Checkpoint, Keeper
 from fedmin.engines.sessions.server import QuorumError, ServerSession
 from fedmin.engines.sessions.site import run_name
+from fedmin.engines.weighing import ledger_of
 
 
 class Transport(ABC):
@@ -136,7 +137,8 @@ def run_halves(
         server_rows=federation.server_rows,
         test=None if test is None else Rows(test.x, test.y, test.weight / test.weight.sum()),
     )  # fmt: skip
-    folders, keeper = [None] * roster.clients, None
+    folders: list[Path | None] = [None] * roster.clients
+    keeper = None
     if checkpoint is not None:
         folders = [Path(checkpoint.folder) / "sites" / str(i) for i in range(roster.clients)]
         keeper = Keeper(checkpoint, digest(["halves", run, roster, seed, every]), every)

@@ -14,14 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedmin.channels import Plain
 from fedmin.core.channel import Cohort
-from fedmin.core.method import Exchange, Relay
+from fedmin.core.method import Relay
 from fedmin.core.result import Best
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows
-from fedmin.engines.compiled import PROGRAMS, Filtered, form_of
-from fedmin.engines.measuring import best_of, evaluation, finished, rows_sums
+from fedmin.engines.measuring import best_of, evaluation
 from fedmin.engines.messages import Purpose, messages_of, reports_of
 from fedmin.engines.round import (
     COHORT,
@@ -30,14 +28,13 @@ from fedmin.engines.round import (
     THE_SUM,
     Run,
     ServerState,
-    combine,
     fluid,
     key_of,
     now_at,
-    server_part,
     start_key,
 )
 from fedmin.engines.sessions import wire
+from fedmin.engines.sessions.programs import server_programs
 from fedmin.engines.sessions.seal import key_like
 from fedmin.engines.sessions.wire import Envelope, MessageError, NotFiniteError
 
@@ -49,7 +46,7 @@ class QuorumError(RuntimeError):
 class Outcome(NamedTuple):
     """How a phase went."""
 
-    count: int  # clients that took part
+    clients: int  # that took part
     culprit: int  # who sent what is not finite, THE_SUM, or NOBODY
 
 
@@ -86,7 +83,7 @@ class ServerSession:
         self.key, self.unnamed = jax.random.key(seed), roster.unnamed()
         self.secret = self.key if secret is None else secret
         info, self.names = reports_of(run, roster, server_rows)
-        self.programs = _programs(self.run, roster)
+        self.programs = server_programs(self.run, roster)
         kept = tuple(
             jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), form.server_memory)
             for form in self.messages.training.forms
@@ -292,42 +289,3 @@ class ServerSession:
         best: Best | None = best_of(self.run, self.names, state.best, state, values, phase.round)
         self.state = ServerState(state.method, state.channel, state.info, best)
         self.values = values
-
-
-# ---------------------------------------------------------------- compiled once a form of run
-
-
-def _programs(run: Run, roster: Roster) -> tuple[Any, ...]:
-    return PROGRAMS.get(
-        ("server", form_of(run, roster.unnamed())),
-        lambda: (Filtered(_broadcast), Filtered(_server), Filtered(_values)),
-    )
-
-
-def _trip(run: Run, roster: Roster, training: bool, e: int) -> Any:
-    if training:
-        return run.method.exchanges(run.problem, roster)[e]
-    return evaluation(run, roster).trips[e]
-
-
-def _broadcast(run: Run, roster: Roster, training: bool, e: int, server: Any, now: Any):
-    return _trip(run, roster, training, e).broadcast(run.problem, server, now)
-
-
-def _server(
-    run: Run, roster, training: bool, e: int, server_rows, server, memory, info, sent, cohort, now
-):
-    exchange = _trip(run, roster, training, e)
-    assert isinstance(exchange, Exchange)
-    channel = run.channel if training else Plain()
-    combined = sent if exchange.reduce == "gather" else combine(channel, exchange, sent)
-    return server_part(
-        run, channel, exchange, server_rows, server, memory, info, combined, cohort, now
-    )
-
-
-def _values(run: Run, server: ServerState, sums: dict[int, Any], test: Rows | None):
-    if test is not None:
-        x, zero = run.method.solution(server.method), jnp.int32(0)
-        sums = {**sums, **rows_sums(run, x, "test", test, zero, 1)}
-    return finished(run, server, sums)

@@ -14,13 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedmin.channels import Plain
-from fedmin.core.method import Now, Relay
+from fedmin.core.method import Relay
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows
 from fedmin.core.serialize import digest
-from fedmin.engines.compiled import PROGRAMS, Filtered, form_of
-from fedmin.engines.measuring import evaluation
 from fedmin.engines.messages import Messages, Purpose, messages_of
 from fedmin.engines.round import (
     COHORT,
@@ -28,28 +25,17 @@ from fedmin.engines.round import (
     Notice,
     Run,
     SiteState,
-    combine,
-    delivered,
     fluid,
     key_of,
     known,
     now_at,
-    site_part,
     start_key,
 )
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.checkpoint import Files
-from fedmin.engines.sessions.seal import Sealer, keys_like
+from fedmin.engines.sessions.packets import ClientError, Packets
+from fedmin.engines.sessions.programs import site_programs
 from fedmin.engines.sessions.wire import Envelope, MessageError
-
-
-class ClientError(RuntimeError):
-    """Something went wrong at a client; the message names it and the round.
-
-    >>> import fedmin
-    >>> issubclass(fedmin.ClientError, RuntimeError)
-    True
-    """
 
 
 def run_name(run: Run, roster: Roster, seed: int) -> bytes:
@@ -106,10 +92,12 @@ class SiteSession:
         self.key = jax.random.key(seed)
         self.secret = self.key if secret is None else secret
         self.rows, self.unnamed = roster.view(me, rows), roster.unnamed()
-        self.programs = _programs(self.run, roster)
+        self.programs = site_programs(self.run, roster)
         self.state = self._first_state()
-        self.sealer = Sealer(me)
-        self.place, self.notices, self.own = BEGINNING, [], {}
+        self.packets = Packets(me, roster, self.run_name)
+        self.place = BEGINNING
+        self.notices: list[Notice] = []  # what it was told in this round
+        self.own: dict[int, Any] = {}  # its own replies to others in this round
         self.gaps, self.due = gaps, self._due(0)  # the next round that it takes part in
         self.answers: dict[Place, tuple[bytes, bytes]] = {}
         self.kept = 0  # the round that the server has kept; answers since then stay
@@ -172,7 +160,7 @@ class SiteSession:
             wanted: int | None = self.place.trip + 1 if self.place.phase == -1 else 0
         else:
             wanted = self._purpose(place).next(self.me, self.place.trip if goes_on else -1)
-            if self.messages.sealed and self.roster.clients > 1 and not self.sealer.fingerprint:
+            if self.messages.sealed and self.roster.clients > 1 and not self.packets.ready:
                 raise MessageError(f"{envelope}: keys must be exchanged first")
         if place.trip != wanted:
             raise MessageError(f"{envelope}: trip {wanted} of it must come first")
@@ -203,7 +191,7 @@ class SiteSession:
 
     def _reply(self, place: Place, envelope: Envelope, data: bytes) -> tuple[str, Any]:
         if place.phase == -1:
-            return "reply", self._introduce(place.trip, data)
+            return "reply", self.packets.introduce(place.trip, data)
         purpose, e = self._purpose(place), place.trip
         fresh = place[:2] != self.place[:2]
         notices, own = ([], {}) if fresh else (list(self.notices), dict(self.own))
@@ -213,7 +201,7 @@ class SiteSession:
         for r, sealed in zip(
             purpose.waiting(e, self.me, self.roster.clients), packets, strict=True
         ):
-            notices.append(self._opened(purpose, r, envelope, sealed, own))
+            notices.append(self.packets.opened(purpose, r, envelope, sealed, own))
         trip = purpose.forms[e].trip
         notices.append(Notice(jax.tree.map(jnp.asarray, down), trip.only))
         sent, state, fine = self._compute(place, known(trip, notices, self.me))
@@ -221,7 +209,7 @@ class SiteSession:
             return "fault", {}
         if isinstance(trip, Relay):
             own[e] = sent
-            sent = self._sealed(purpose, e, envelope, sent)
+            sent = self.packets.sealed(purpose, e, envelope, sent)
         if place.phase == 1:
             self.state = state
         self.notices, self.own = notices, own
@@ -250,61 +238,6 @@ class SiteSession:
             state = SiteState(held, memories)
         return sent, state, fine
 
-    # ------------------------------------------------------------ what clients tell each other
-
-    def _introduce(self, trip: int, data: bytes) -> dict[str, Any]:
-        """The exchange of public keys: first the own one up, then everybody's down."""
-        if trip == 0:
-            wire.decode(data, {})
-            return {"key": self.sealer.public}
-        keys = wire.decode(data, keys_like(self.roster.clients))[1]["key"]
-        if not np.array_equal(keys[self.me], self.sealer.public):
-            raise MessageError("the list of public keys has another one for this client")
-        self.sealer.agree(keys)
-        return {}
-
-    def _packet(self, kind: Envelope, r: int, sender: int, receiver: int) -> Envelope:
-        trip = kind.trip - kind.trip % wire.EVALUATION + r
-        return Envelope("packet", kind.round, trip, sender, receiver, self.run_name)
-
-    def _sealed(self, purpose: Purpose, e: int, envelope: Envelope, sent: Any) -> dict[str, Any]:
-        """One sealed packet for each receiver but oneself."""
-        trip: Any = purpose.forms[e].trip
-        packets = []
-        for r in trip.receivers(self.roster.clients):
-            if r != self.me:
-                inner = self._packet(envelope, e, self.me, r)
-                data = self.sealer.seal(r, inner.round, inner.trip, wire.encode(inner, sent))
-                packets.append(np.frombuffer(data, np.uint8))
-        size = purpose.packet_size(e)
-        return {"sealed": np.stack(packets) if packets else np.zeros((0, size), np.uint8)}
-
-    def _opened(
-        self, purpose: Purpose, r: int, envelope: Envelope, sealed: np.ndarray, own: dict[int, Any]
-    ) -> Notice:
-        """What the others' packets of relay r tell this client."""
-        form, replies = purpose.forms[r], dict({self.me: own[r]} if r in own else {})
-        senders = [s for s in range(self.roster.clients) if s != self.me and form.trip.asks(s)]
-        for sender, packet in zip(senders, sealed, strict=True):
-            inner = self._packet(envelope, r, sender, self.me)
-            try:
-                data = self.sealer.open(sender, inner.round, inner.trip, packet.tobytes())
-                found, reply = wire.decode(data, form.sent, finite=True)
-            except MessageError as error:
-                name = self.roster.names[sender]
-                raise ClientError(
-                    f"client {self.name}, round {inner.round}, exchange {r}: message from client "
-                    f"{name}: {error}"
-                ) from error
-            if found != inner:
-                raise MessageError(f"a packet says it is a {found}, not a {inner}")
-            replies[sender] = jax.tree.map(jnp.asarray, reply)
-        relay: Any = form.trip
-        stacked = jax.tree.map(lambda *a: jnp.stack(a), *[replies[s] for s in sorted(replies)])
-        if relay.reduce == "sum":
-            stacked = combine(purpose.channel, relay, stacked)
-        return Notice(delivered(relay, stacked), relay.receiver)
-
     # ------------------------------------------------------------ what survives a crash
 
     def _keep_or_go_back(self, envelope: Envelope, data: bytes) -> bytes:
@@ -329,23 +262,3 @@ class SiteSession:
         _, arrays = self.files.at(done, lambda words: {"state": self.state})
         self.state = jax.tree.map(jnp.asarray, arrays["state"])
         self.kept, self.due = done, self._due(done)
-
-
-# ---------------------------------------------------------------- compiled once a form of run
-
-
-def _programs(run: Run, roster: Roster) -> tuple[Any, Any]:
-    return PROGRAMS.get(
-        ("site", form_of(run, roster.unnamed())),
-        lambda: (Filtered(_training), Filtered(_evaluation)),
-    )
-
-
-def _training(run: Run, roster: Roster, e: int, rows, state, memory, down, share, now: Now):
-    trip = run.method.exchanges(run.problem, roster)[e]
-    return site_part(run, run.channel, trip, rows, state, memory, down, share, now)
-
-
-def _evaluation(run: Run, roster: Roster, e: int, rows, state, memory, down, share, now: Now):
-    trip = evaluation(run, roster).trips[e]
-    return site_part(run, Plain(), trip, rows, state, memory, down, share, now)

@@ -70,7 +70,7 @@ class Here(NamedTuple):
     ids: Array  # i[k]
     present: Array  # bool[k]
     slots: Array  # i[..] places in ids of those that are computed here
-    count: Array  # i[] how many those are
+    size: Array  # i[] how many those are
 
 
 # ---------------------------------------------------------------- one device's view of a round
@@ -108,13 +108,13 @@ def _ask(
             data.roster.shares[i], now, check,
         )  # fmt: skip
 
-    sent = jax.eval_shape(client, here.slots[0], here.count > 0)[0]
+    sent = jax.eval_shape(client, here.slots[0], here.size > 0)[0]
     zeros = combined_zeros(run.channel, trip, sent, len(ids))
 
     def group(check, j, carry):
         combined, clients, memory, culprit = carry
         places = j * spec.chunk + jnp.arange(spec.chunk, dtype=jnp.int32)
-        there = places < here.count
+        there = places < here.size
         slot = here.slots[places]
         if spec.chunk == 1:
             one = client(slot[0], check)
@@ -134,7 +134,7 @@ def _ask(
     carry = (zeros, *before, jnp.asarray(NOBODY, jnp.int32))
 
     def everyone(check):
-        return lax.fori_loop(0, -(-here.count // spec.chunk), partial(group, check), carry)
+        return lax.fori_loop(0, -(-here.size // spec.chunk), partial(group, check), carry)
 
     if spec.owned or not (isinstance(trip, Relay) or run.channel.lossless):
         return everyone(True)

@@ -13,12 +13,13 @@ from fedmin.core.ledger import Ledger
 from fedmin.core.result import Result
 from fedmin.core.serialize import digest
 from fedmin.engines.drive import Engine, Interrupt, Segment, Stepper, drive, result_of
-from fedmin.engines.messages import ledger_of, messages_of, reports_of
+from fedmin.engines.messages import messages_of, reports_of
 from fedmin.engines.progress import Show
 from fedmin.engines.round import Run
 from fedmin.engines.sessions.checkpoint import Checkpoint, Keeper
 from fedmin.engines.simulator.layout import Data, lay_out
 from fedmin.engines.simulator.program import SEGMENT, ProgramSpec, programs
+from fedmin.engines.weighing import ledger_of
 
 
 @dataclass(frozen=True)

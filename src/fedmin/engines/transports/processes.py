@@ -27,7 +27,7 @@ from fedmin.engines.progress import Show
 from fedmin.engines.round import Run
 from fedmin.engines.sessions.checkpoint import Checkpoint
 from fedmin.engines.sessions.halves import Transport, run_halves
-from fedmin.engines.sessions.site import ClientError
+from fedmin.engines.sessions.packets import ClientError
 from fedmin.engines.transports import pipes
 from fedmin.engines.transports.words import to_words
 

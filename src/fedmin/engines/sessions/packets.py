@@ -1,0 +1,94 @@
+"""What the clients of a run tell each other, through a server that cannot read it."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedmin.core.roster import Roster
+from fedmin.engines.messages import Purpose
+from fedmin.engines.round import Notice, combine, delivered
+from fedmin.engines.sessions import wire
+from fedmin.engines.sessions.seal import Sealer, keys_like
+from fedmin.engines.sessions.wire import Envelope, MessageError
+
+
+class ClientError(RuntimeError):
+    """Something went wrong at a client; the message names it and the round.
+
+    >>> import fedmin
+    >>> issubclass(fedmin.ClientError, RuntimeError)
+    True
+    """
+
+
+class Packets:
+    """One client's packets to and from the others."""
+
+    def __init__(self, me: int, roster: Roster, run_name: bytes):
+        self.me, self.roster, self.run_name = me, roster, run_name
+        self.sealer = Sealer(me)
+
+    @property
+    def ready(self) -> bool:
+        """Whether keys were exchanged."""
+        return bool(self.sealer.fingerprint)
+
+    def introduce(self, trip: int, data: bytes) -> dict[str, Any]:
+        """The exchange of public keys: first the own one up, then everybody's down."""
+        if trip == 0:
+            wire.decode(data, {})
+            return {"key": self.sealer.public}
+        keys = wire.decode(data, keys_like(self.roster.clients))[1]["key"]
+        if not np.array_equal(keys[self.me], self.sealer.public):
+            raise MessageError("the list of public keys has another one for this client")
+        self.sealer.agree(keys)
+        return {}
+
+    def _envelope(self, ask: Envelope, relay: int, sender: int, receiver: int) -> Envelope:
+        trip = ask.trip - ask.trip % wire.EVALUATION + relay
+        return Envelope("packet", ask.round, trip, sender, receiver, self.run_name)
+
+    def sealed(self, purpose: Purpose, e: int, ask: Envelope, sent: Any) -> dict[str, Any]:
+        """One sealed packet for each receiver but oneself."""
+        trip: Any = purpose.forms[e].trip
+        packets = []
+        for r in trip.receivers(self.roster.clients):
+            if r != self.me:
+                inner = self._envelope(ask, e, self.me, r)
+                data = self.sealer.seal(r, inner.round, inner.trip, wire.encode(inner, sent))
+                packets.append(np.frombuffer(data, np.uint8))
+        size = purpose.packet_size(e)
+        return {"sealed": np.stack(packets) if packets else np.zeros((0, size), np.uint8)}
+
+    def opened(
+        self, purpose: Purpose, relay: int, ask: Envelope, sealed: np.ndarray, own: dict[int, Any]
+    ) -> Notice:
+        """What the others' packets of a relay tell this client, its own reply among them."""
+        form = purpose.forms[relay]
+        replies: dict[int, Any] = {self.me: own[relay]} if relay in own else {}
+        senders = [s for s in range(self.roster.clients) if s != self.me and form.trip.asks(s)]
+        for sender, packet in zip(senders, sealed, strict=True):
+            inner = self._envelope(ask, relay, sender, self.me)
+            replies[sender] = self._open(inner, packet.tobytes(), form.sent)
+        trip: Any = form.trip
+        stacked = jax.tree.map(lambda *a: jnp.stack(a), *[replies[s] for s in sorted(replies)])
+        if trip.reduce == "sum":
+            stacked = combine(purpose.channel, trip, stacked)
+        return Notice(delivered(trip, stacked), trip.receiver)
+
+    def _open(self, wanted: Envelope, packet: bytes, like: Any) -> Any:
+        try:
+            data = self.sealer.open(wanted.sender, wanted.round, wanted.trip, packet)
+            found, reply = wire.decode(data, like, finite=True)
+            if found != wanted:
+                raise MessageError(f"it says it is a {found}")
+        except MessageError as error:
+            mine, theirs = (self.roster.names[i] for i in (self.me, wanted.sender))
+            trip = wanted.trip % wire.EVALUATION
+            raise ClientError(
+                f"client {mine}, round {wanted.round}, exchange {trip}: message from client "
+                f"{theirs}: {error}"
+            ) from error
+        return jax.tree.map(jnp.asarray, reply)
