@@ -69,7 +69,7 @@ def test_algorithm_1_and_the_mean_of_all(kind, participation):
         np.testing.assert_allclose(result.clients.x, x, rtol=1e-10, atol=1e-14)
         np.testing.assert_allclose(result.solution, mean, rtol=1e-10, atol=1e-14)
     everyone = participation == fedmin.Everyone()
-    route = result.method.route(result.problem, len(world.clients), everyone)
+    route = result.method.route(result.problem, world.federation.roster(everyone))
     assert isinstance(route, Atoms if everyone else Copies)
 
 
@@ -115,7 +115,7 @@ def test_a_box_with_its_own_numbers_sends_bits(each, participation):
     np.testing.assert_allclose(result.solution, mean, rtol=1e-9, atol=1e-13)
     np.testing.assert_allclose(result.clients.x, x, rtol=1e-9, atol=1e-13)
     everyone = participation == fedmin.Everyone()
-    route = result.method.route(result.problem, len(world.clients), everyone)
+    route = result.method.route(result.problem, world.federation.roster(everyone))
     assert isinstance(route, SharedAtoms if everyone else Copies)
     replies = sum(map(len, drawn))
     assert result.ledger.by_kind()["up atom"] == replies * (40 / 8 + 2 * 8)
@@ -262,7 +262,7 @@ def test_a_larger_set_for_some_clients():
     best = run(world, fedmin.CentralFW(), rounds=1500, every=1500)
     assert np.abs(result.solution).sum() < 0.5 * 1.05  # in the limit in the problem's set
     assert result.final("objective") == pytest.approx(best.final("objective"), abs=0.01)
-    smaller = FedFW(1.0, split=fedmin.Split(L2Ball(0.3), whose=split.whose))
+    smaller = FedFW(1.0, split=fedmin.LargerSet(L2Ball(0.3), whose=split.whose))
     with pytest.raises(ValueError, match="must contain the problem's"):
         run(world, smaller)
 
@@ -391,7 +391,7 @@ def test_bad_pieces_are_refused(problem, method, options, words):
         (lambda: FedFW(local_steps=0), "local_steps must be at least 1"),
         (lambda: FedFW(smoothness=0.0), "smoothness must be more than 0"),
         (lambda: FedFW(split=L2Ball(1.0)), "split must be like"),
-        (lambda: fedmin.Split(L2Ball(1.0), whose=3), "whose must be a function"),
+        (lambda: fedmin.LargerSet(L2Ball(1.0), whose=3), "whose must be a function"),
         (lambda: fedmin.ConvexSteps(0.0), "p must be more than 0"),
         (lambda: fedmin.NonconvexSteps(0.5), "rounds must be at least 1"),
         (lambda: FedDR(alpha=3.0), "alpha must be more than 0 and at most 2"),

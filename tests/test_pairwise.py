@@ -116,6 +116,6 @@ def test_what_pairwise_steps_need(method, domain, settings, words):
 
 def test_a_split_and_pairwise_steps_exclude_each_other():
     with pytest.raises(ValueError, match="not both"):
-        FedFW(smoothness=1.0, pairwise=True, split=fedmin.Split(L2Ball(1.0), lambda rows: True))
+        FedFW(smoothness=1.0, pairwise=True, split=fedmin.LargerSet(L2Ball(1.0), lambda rows: True))
     with pytest.raises(TypeError, match="cannot tell which atoms"):
         L2Ball(1.0).away(np.ones(2), np.ones(2))

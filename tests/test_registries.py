@@ -53,7 +53,9 @@ GIVEN = {
     "product": 'sets = {weights = {name = "l1ball", radius = 1.0}, bias = {name = "free"}}',
     "groupl1ball": "radius = 1.0, group = 3", "nuclearball": "radius = 1, shape = [3, 2]",
     "lossatmost": "limit = 0.5", "grouplossatmost": "limits = [0.5, 0.6]",
-    "topk": "k = 3", "uniform": "count = 2", "bernoulli": "probability = 0.5",
+    "topk": "k = 3", "clip": "norm = 1.0",
+    "chain": 'stages = [{name = "clip", norm = 1.0}, {name = "topk", k = 3}]',
+    "uniform": "count = 2", "bernoulli": "probability = 0.5",
     "cyclic": "count = 2", "stop": 'column = "objective", below = 0.1', "gap": "tol = 0.1",
     "kkt": "tol = 0.1", "support": "truth = [0, 3]", "growing": "first = 4, factor = 2.0, most = 9",
     "power": "scale = 0.5, exponent = 1", "stages": "values = [3, 1], starts = [0, 2]",
@@ -121,7 +123,7 @@ def taken(hint) -> list[type]:
 
 
 def test_every_field_that_takes_a_value_has_names_for_it():
-    """All type hints of all that is registered; a Split has a function in it: Python only."""
+    """All type hints of all that is registered; a LargerSet has a function in it: Python only."""
     nameless = set()
     for kind in KINDS.values():
         for thing in kind.registry.values():
@@ -129,7 +131,7 @@ def test_every_field_that_takes_a_value_has_names_for_it():
                 for option in taken(field.hint):
                     if kind_for(field._replace(hint=option)) is None:
                         nameless.add(option)
-    assert nameless == {fedmin.Split}
+    assert nameless == {fedmin.LargerSet}
 
 
 def test_a_fields_type_decides():
@@ -183,7 +185,9 @@ def test_any_other_name_is_refused_with_its_field_and_line(old, new, words):
 
 def test_a_value_with_a_function_in_it_is_for_python():
     text = FILE.format(method='name = "fedfw"\nsplit = {name = "split"}')
-    with pytest.raises(ConfigError, match="line 10: split takes no table; a Split is given in Py"):
+    with pytest.raises(
+        ConfigError, match="line 10: split takes no table; a LargerSet is given in Py"
+    ):
         Config(text).jobs()[0].resolved()
 
 

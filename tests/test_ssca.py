@@ -14,6 +14,8 @@ from agreement import run
 from fedmin import SSCA, Full, Power
 from fedmin.core.problem import stacked
 from fedmin.runs.config import Config
+from fedmin.runs.registries import KINDS
+from fedmin.runs.values import make
 from test_oracles import batch_rows
 from test_qcqp import clarabel_solve, solve
 
@@ -176,7 +178,7 @@ rounds = 1
 
 def test_rules_are_given_in_a_file_by_their_names():
     config = Config(RULES)
-    made = config.make("method", config.words["method"], {"ssca": SSCA})
+    made = make(config, "method", config.words["method"], KINDS["methods"])
     assert made == SSCA(tau=fedmin.Tuned(0.2), penalty=fedmin.Penalty(10.0, growth=2.0))
 
 
@@ -204,7 +206,7 @@ def test_estimates_are_unbiased_for_unequal_clients(world):
         for i, p in enumerate(world.shares):
             own = jax.tree.map(jnp.asarray, rows[i])
             shard = fedmin.Shard(own, jnp.int32(0), jnp.int32(own.count), own.count)
-            now = fedmin.Now(jnp.int32(0), jax.random.fold_in(key, i))
+            now = fedmin.Now(jnp.int32(0), key, jax.random.fold_in(key, i))
             up, _ = method.client(world.problem, shard, (), {"model": x}, now)
             total = total + p * stacked(up["gradients"])[0]
         return total
