@@ -155,20 +155,30 @@ def init(
 @app.command()
 @plain_errors
 def show(file: File) -> None:
-    """What a file would run, how large it is and how many bytes it will cost; runs nothing."""
+    """What a file would run, how many bytes it will cost and who learns what; runs nothing."""
     from fedmin.cli.catalog import print_table
+    from fedmin.privacy import observers
     from fedmin.runs.config import Config
     from fedmin.runs.costs import costs
 
     head = ["run", "id", "d", "rows", "clients", "rounds", "MB down", "MB up"]
     lines = []
+    shown: dict[str, list[str]] = {}  # runs that show the same, by what they show
+    tables: dict[str, list[list[str]]] = {}
     for job in Config.read(file).jobs():
         cost = costs(job)
         ways = (f"{cost.rounds * way / 1e6:,.3f}" for way in (cost.down, cost.up))
         sizes = f"{cost.size:,}", f"{cost.rows:,}", str(cost.clients), str(cost.rounds)
         lines.append([job.label, job.id, *sizes, *ways])
+        table = observers.table(cost.disclosures)
+        shown.setdefault(str(table), []).append(job.label)
+        tables[str(table)] = table
     print_table(head, lines, right=head[2:])
     typer.echo("bytes are what it takes if every asked client takes part in every round")
+    for same, labels in shown.items():
+        of = "" if len(shown) == 1 else f", in {'; '.join(labels)}"
+        typer.echo(f"\nwhat leaves a client, and what it is told{of}")
+        print_table(observers.HEAD, tables[same])
 
 
 @app.command()

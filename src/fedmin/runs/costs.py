@@ -1,4 +1,4 @@
-"""What a run will cost, known before it is run; and whether its pieces fit at all."""
+"""What a run will cost and who learns what, known before it is run; whether its pieces fit."""
 
 from typing import NamedTuple
 
@@ -8,6 +8,7 @@ from fedmin.engines.messages import messages_of
 from fedmin.engines.round import Run
 from fedmin.engines.weighing import ledger_of
 from fedmin.minimizing import assemble
+from fedmin.privacy.observers import Disclosure, who_learns
 from fedmin.runs.grid import Job
 from fedmin.runs.pieces import Pieces, pieces
 
@@ -22,6 +23,7 @@ class Costs(NamedTuple):
     down: int  # bytes a round
     up: int
     rounds: int
+    disclosures: list[Disclosure]  # who shows what to whom
 
 
 def fitted(job: Job) -> tuple[Pieces, Run]:
@@ -39,15 +41,17 @@ def fitted(job: Job) -> tuple[Pieces, Run]:
 
 
 def costs(job: Job) -> Costs:
-    """Sizes and bytes of a run that is not run."""
+    """Sizes and bytes of a run that is not run, and what its parties show each other."""
     found, run = fitted(job)
     problem, federation, _, options = found
     roster = federation.roster(run.participation.everyone)
-    ledger = ledger_of(messages_of(run, roster), roster.clients)
+    messages = messages_of(run, roster)
+    ledger = ledger_of(messages, roster.clients)
     present = run.participation.most(roster.clients)
     down, up = (
         sum(line.messages(present) * line.bytes for line in ledger.lines if line.direction == way)
         for way in ("down", "up")
     )
-    rows = federation.pool.count
-    return Costs(problem.size(), rows, roster.clients, present, down, up, options["rounds"])
+    learns = who_learns((messages.training, messages.evaluation), roster.names)
+    sizes = problem.size(), federation.pool.count, roster.clients, present
+    return Costs(*sizes, down, up, options["rounds"], learns)

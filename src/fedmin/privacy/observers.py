@@ -1,0 +1,156 @@
+"""Who learns what: everything that leaves a party in a run, who gets it, and what that one sees.
+
+The list is made from the forms of the messages, which is what both halves of a run compare every
+message with; so a part that is not listed cannot be sent. It says what parties that follow the
+protocol see. What could be inferred from it is the matter of audits.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+
+from fedmin.core import payload
+from fedmin.core.channel import Channel
+from fedmin.core.method import Exchange, Relay, Trip
+
+SERVER = "server"
+SEALED = "each reply, as it is; sealed: the server sees its length only"
+OF_ROWS = "sums"  # what a reply to a look at the model calls its sums over rows
+HEAD = ["when", "trip", "from", "parts", "to", "what it sees"]
+
+
+class Form(Protocol):
+    """The shapes of one trip's messages, as the engines find them."""
+
+    @property
+    def trip(self) -> Trip: ...
+    @property
+    def down(self) -> Any: ...
+    @property
+    def sent(self) -> Any: ...
+
+
+class Purpose(Protocol):
+    """Trips that belong together, and the channel that their replies take."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def channel(self) -> Channel: ...
+    @property
+    def forms(self) -> Sequence[Any]: ...  # of Form
+
+
+class Disclosure(NamedTuple):
+    """What some parties show to others on one trip.
+
+    >>> from fedmin.privacy.observers import Disclosure
+    >>> parts = {"update": "float32[3]"}
+    >>> both = ("client a", "client b")
+    >>> one = Disclosure("training", 0, both, ("server",), parts, "each client's reply")
+    >>> sorted(one.pairs)
+    [('client a', 'server'), ('client b', 'server')]
+    """
+
+    when: str  # "setup", "training" (in every round) or "evaluation"
+    trip: int
+    senders: tuple[str, ...]
+    receivers: tuple[str, ...]
+    parts: dict[str, str]  # the shape of each part, by its name
+    sees: str  # what each receiver sees, in words
+
+    @property
+    def pairs(self) -> set[tuple[str, str]]:
+        """Who shows it to whom; nobody to itself."""
+        return {(s, r) for s in self.senders for r in self.receivers if s != r}
+
+
+def who_learns(purposes: Iterable[Purpose], names: Sequence[str]) -> list[Disclosure]:
+    """Everything that leaves a party in a run between clients of these names.
+
+    `purposes` are the trips of a round and of a look at the model, as `engines.messages` finds
+    them.
+    """
+    # a client may be called "server" too
+    purposes, everyone = list(purposes), tuple(f"client {name}" for name in names)
+    found: list[Disclosure] = []
+    if len(everyone) > 1 and any(isinstance(f.trip, Relay) for p in purposes for f in p.forms):
+        found += _keys(everyone)
+    for purpose in purposes:
+        for e, form in enumerate(purpose.forms):
+            found += _of_trip(purpose, e, form, everyone)
+    return [each for each in found if each.parts and each.pairs]
+
+
+def leaving(disclosures: Iterable[Disclosure]) -> list[Disclosure]:
+    """Those of them that leave a client."""
+    return [each for each in disclosures if each.senders != (SERVER,)]
+
+
+def table(disclosures: Iterable[Disclosure]) -> list[list[str]]:
+    """A line of words for each, in the columns of `HEAD`."""
+    return [
+        [
+            d.when,
+            str(d.trip),
+            _named(d.senders, d.receivers if len(d.receivers) == 1 else ()),
+            ", ".join(f"{part} {form}" for part, form in d.parts.items()),
+            _named(d.receivers, d.senders),
+            d.sees,
+        ]
+        for d in disclosures
+    ]
+
+
+def _of_trip(purpose: Purpose, e: int, form: Form, everyone: tuple[str, ...]) -> Iterator:
+    trip = form.trip
+    asked = tuple(name for i, name in enumerate(everyone) if trip.asks(i))
+    told = "its own part of it" if trip.addressed else "all of it"
+    yield Disclosure(purpose.name, e, (SERVER,), asked, _shapes(form.down), told)
+    sent = _shapes(form.sent)
+    if isinstance(trip, Relay):
+        receivers = tuple(everyone[i] for i in trip.receivers(len(everyone)))
+        yield Disclosure(purpose.name, e, asked, receivers, sent, SEALED)
+        return
+    assert isinstance(trip, Exchange)
+    learns = purpose.channel.learns
+    # what is gathered is not summed: whatever the channel's sum hides, the server has each of them
+    sees = str(learns if trip.reduce == "sum" else learns._replace(each=True))
+    sees += ": sums over its rows" if set(sent) == {OF_ROWS} else ""
+    yield Disclosure(purpose.name, e, asked, (SERVER,), sent, sees)
+
+
+def _keys(everyone: tuple[str, ...]) -> list[Disclosure]:
+    """Public keys, with which clients seal what they send each other."""
+    one, all_of_them = "uint8[32]", f"uint8[{len(everyone)}, 32]"
+    return [
+        Disclosure("setup", 0, everyone, (SERVER,), {"key": one}, "each client's public key"),
+        Disclosure("setup", 1, (SERVER,), everyone, {"key": all_of_them}, "all public keys"),
+    ]
+
+
+def _shapes(message: dict[str, Any]) -> dict[str, str]:
+    """The shapes of a message's parts; of a compact part its class and what it consists of."""
+    return {name: _shape(part) for name, part in sorted(message.items())}
+
+
+def _shape(part: Any) -> str:
+    parts = jax.tree.leaves(part, is_leaf=payload.is_payload)
+    return " ".join(_compact(p) if payload.is_payload(p) else _array(p) for p in parts)
+
+
+def _compact(part: Any) -> str:
+    return f"{type(part).__name__}({', '.join(map(_array, jax.tree.leaves(part)))})"
+
+
+def _array(a: Any) -> str:
+    return f"{np.dtype(a.dtype)}{list(a.shape) or ''}"
+
+
+def _named(parties: tuple[str, ...], others: tuple[str, ...] = ()) -> str:
+    """Parties in words; `others` are those whom they send to or get something from."""
+    if len(parties) == 1:
+        return parties[0]
+    return "every client" if others in ((), (SERVER,)) else "every other client"
