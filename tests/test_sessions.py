@@ -1,6 +1,6 @@
 """The two halves of a run: what each accepts, refuses, repeats and keeps.
 
-The full number of mutants is tried by FEDMIN_MUTANTS=100000 make test ARGS="-k mutants"; its last
+The full number of mutants is tried by FEDMIN_MUTANTS=200000 make test ARGS="-k mutants"; its last
 figures are in docs/architecture.md.
 """
 
@@ -27,7 +27,7 @@ from fedmin.engines.sessions.wire import Envelope, MessageError
 from fedmin.engines.transports.memory import Memory
 from fedmin.minimizing import assemble
 
-MUTANTS = int(os.environ.get("FEDMIN_MUTANTS", "4000"))
+MUTANTS = int(os.environ.get("FEDMIN_MUTANTS", "20000"))
 WORLD = known.apart(sizes=(4, 3, 5))
 METHOD = fedmin.Scaffold(0.3, local_steps=2, batches=fedmin.Blocks(2))
 

@@ -226,6 +226,7 @@ class ServerSession:
         envelope = wire.envelope_of(data)
         wanted = self._envelope("reply", i)._replace(sender=i, receiver=SERVER)
         if envelope == wanted._replace(kind="fault"):
+            wire.decode(data, {})
             raise NotFiniteError(f"{envelope}: the reply is not finite")
         for what, found, right in zip(Envelope._fields, envelope, wanted, strict=True):
             if found != right:
