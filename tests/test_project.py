@@ -7,17 +7,25 @@ from functools import cache
 from pathlib import Path
 
 import bibtexparser
+import jax
+import numpy as np
 import pytest
 import yaml
 from bibtexparser.middlewares import SeparateCoAuthors, SplitNameParts
 
 import cases
 import fedmin
+import test_channels
 import test_common
+from agreement import assert_same, run
+from fedmin.channels import CHANNELS
 from fedmin.data import CATALOGUE
 from fedmin.data.catalogue.embedded import EMBEDDED
 from fedmin.methods import METHODS
 from fedmin.reports.page import citations
+from fedmin.runs.document import Document
+from fedmin.runs.registries import KINDS
+from fedmin.runs.values import make
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -191,12 +199,20 @@ def test_constraints_name_versions_only():
         assert re.fullmatch(r"#.*|[A-Za-z0-9_.-]+==[A-Za-z0-9_.]+", line), line
 
 
+def shown(heading: str) -> tuple[str, str]:
+    """The code of a section of CONTRIBUTING.md: the file to write, and its case or test."""
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    assert text.count(f"\n## {heading}\n") == 1
+    section = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    (code,) = re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+    (check,) = re.findall(r"^```py\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+    return code, check
+
+
 @pytest.fixture(scope="module")
 def skeleton() -> cases.Case:
     """The method that CONTRIBUTING.md shows, and its case, as they stand there."""
-    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    (case,) = re.findall(r"```py\n(.*?)```", text, re.DOTALL)
+    code, case = shown("Add a method in four steps")
     names = {**vars(cases), "__name__": "contributing"}
     exec(compile(code, "CONTRIBUTING.md", "exec"), names)
     define, _, call = case.rpartition("\nCase(")
@@ -210,3 +226,48 @@ def test_the_skeleton_passes_the_common_suite(skeleton):
     test_common.test_ledger_is_the_encoded_length(skeleton, {})
     test_common.test_reaches_the_minimizer(skeleton)
     test_common.test_one_client_one_step_is_central(skeleton)
+
+
+@pytest.fixture(scope="module")
+def channel() -> dict:
+    """The channel that CONTRIBUTING.md shows, and its test, as they stand there."""
+    code, check = shown("Add a channel in three steps")
+    names = {**vars(test_channels), "__name__": "contributing"}
+    for each in (code, check):
+        exec(compile(each, "CONTRIBUTING.md", "exec"), names)
+    return names
+
+
+def test_the_channels_own_test_passes(channel, apart):
+    (name,) = [name for name in channel if name.startswith("test_round")]
+    channel[name](apart)
+
+
+def test_the_channel_goes_through_the_halves(channel, apart):
+    """Alone and in chains, with absent clients: both engines agree, states keep their shapes."""
+    made, method = channel["Round"](0.01), fedmin.Scaffold(0.3, local_steps=2)
+    plain = run(apart, method)
+    for road in (made, fedmin.chain(fedmin.Clip(0.5), made), fedmin.chain(made, fedmin.TopK(2))):
+        for who in (fedmin.Everyone(), fedmin.Uniform(2)):
+            options = {"channel": road, "participation": who}
+            both = [run(apart, method, **options),
+                    run(apart, method, engine=fedmin.Loopback(), **options)]  # fmt: skip
+            assert_same(*both)
+            assert both[0].ledger.by_kind() == both[1].ledger.by_kind()
+            for name in ("server", "clients"):
+                before, after = (
+                    [(a.shape, a.dtype) for a in jax.tree.leaves(getattr(result, name))]
+                    for result in (plain, both[0])
+                )
+                assert before == after
+    rounded = run(apart, method, channel=made)
+    assert rounded.ledger.by_kind() == plain.ledger.by_kind()  # "bytes: as without it"
+    assert not np.array_equal(rounded.solution, plain.solution)
+    np.testing.assert_allclose(rounded.solution, plain.solution, atol=0.1)
+    assert str(made.learns) == "each client's reply, rounded to a grid"
+
+
+def test_the_channels_line_is_enough_for_files(channel, monkeypatch):
+    monkeypatch.setitem(CHANNELS, "round", channel["Round"])
+    document = Document('[channel]\nname = "round"\ngrid = 0.5\n')
+    assert make(document, "channel", document.words["channel"], KINDS["channels"]).grid == 0.5
