@@ -211,11 +211,11 @@ def test_tables_for_pandas(place):
 
 def test_the_claims_page_is_what_was_measured():
     assert (ROOT / "docs/claims.md").read_text("utf-8") == reproduce.markdown()
-    for claim in reproduce.listing():
+    for claim in reproduce.all_claims():
         assert claim.verdict
         assert claim.reason
     listed = call("reproduce", "--list").stdout
-    assert all(claim.id in listed for claim in reproduce.listing())
+    assert all(claim.id in listed for claim in reproduce.all_claims())
     refused = call("reproduce", "ssca-bach")
     assert refused.exit_code == 2
     assert "did you mean 'ssca-batch'" in refused.stderr

@@ -294,7 +294,7 @@ def reproduce(
         typer.echo(claims.markdown(), nl=False)
     elif list_ or not ids:
         print_table(
-            ["id", "verdict", "paper"], [[c.id, c.verdict, c.paper] for c in claims.listing()]
+            ["id", "verdict", "paper"], [[c.id, c.verdict, c.paper] for c in claims.all_claims()]
         )
     else:
         claims.reproduce(ids, out, quick=quick, say=typer.echo)
