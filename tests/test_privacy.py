@@ -70,7 +70,7 @@ def place(trip: int) -> tuple[str, int]:
 
 
 class Tap:
-    """What the road of loopback runs really carries: by time, sender, receiver and parts.
+    """What the transport of loopback runs really carries: by time, sender, receiver and parts.
 
     Bytes say no names, so what is encoded is remembered with the names that it was given; only
     what is found again among the carried bytes counts.
@@ -91,15 +91,15 @@ class Tap:
             self.packets.append((sealer.number, receiver, trip, packet, self.encoded[data]))
             return packet
 
-        def carry(road, messages, deadline=None):
-            replies = deliver(road, messages, deadline)
+        def watched(transport, messages, deadline=None):
+            replies = deliver(transport, messages, deadline)
             for data in (*messages.values(), *replies.values()):
                 self.look(data)
             return replies
 
         monkeypatch.setattr(wire, "encode", encoding)
         monkeypatch.setattr(seal.Sealer, "seal", sealing)
-        monkeypatch.setattr(Memory, "deliver", carry)
+        monkeypatch.setattr(Memory, "deliver", watched)
 
     def look(self, data: bytes) -> None:
         envelope, parts = wire.envelope_of(data), dict(self.encoded[data])
@@ -123,7 +123,7 @@ class Tap:
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_the_list_is_what_the_road_carries(name, monkeypatch):
+def test_the_list_is_what_the_transport_carries(name, monkeypatch):
     problem, federation, method, channel = WORLDS[name]
     tap = Tap(monkeypatch, federation.roster(True).names)
     fedmin.minimize(

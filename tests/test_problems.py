@@ -444,3 +444,23 @@ def test_constraints_are_means_too():
 def test_wrong_problems_say_so(call, said):
     with pytest.raises((ValueError, TypeError), match=said):
         call()
+
+
+def test_the_old_name_of_ridge_weight_is_refused():
+    """A problem written for it would silently be solved without its regularizer."""
+    with pytest.raises(TypeError, match=r"Old\.curvature is called ridge_weight now"):
+
+        class Old(fedmin.LeastSquares):
+            def curvature(self):
+                return 0.5
+
+    class Fields(fedmin.Problem):
+        curvature: float = 1.0  # a number of one's own may be called so
+
+    class Still(Fields):
+        def ridge_weight(self):
+            return 0.5
+
+    assert Fields.__dataclass_fields__["curvature"].default == 1.0
+    assert Still.ridge_weight is not Fields.ridge_weight
+    assert fedmin.LeastSquares(3, l2=0.5).ridge_weight() == pytest.approx(0.25)

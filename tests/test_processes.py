@@ -87,17 +87,17 @@ def test_a_run_goes_on_and_every_site_finds_its_own_state(tmp_path):
 
 def test_a_process_is_given_its_own_rows_only(monkeypatch):
     """Every byte that goes to a site's process, searched for the others' rows."""
-    told: dict[int, bytes] = {}
+    received: dict[int, bytes] = {}
     send = processes.pipes.send
 
     def watch(pipe, kind, data):
-        told[id(pipe)] = told.get(id(pipe), b"") + data
+        received[id(pipe)] = received.get(id(pipe), b"") + data
         send(pipe, kind, data)
 
     monkeypatch.setattr(processes.pipes, "send", watch)
     run(WORLD, fedmin.FedSGD(0.3), rounds=1, engine=fedmin.Processes())
     rows = [[np.ascontiguousarray(row).tobytes() for row in z] for z, _ in WORLD.clients]
-    for i, seen in enumerate(told.values()):
+    for i, seen in enumerate(received.values()):
         assert all(row in seen for row in rows[i])
         assert not any(row in seen for k in range(3) if k != i for row in rows[k])
 

@@ -73,8 +73,21 @@ def test_page_has_the_runs_numbers(found, html):
         for size in run.ledger.by_kind().values():
             assert f"{size:,}" in cells
         assert f"{run.ledger.bytes():,}" in cells
+        assert f"{run.ledger.bytes(evaluation=True):,}" in cells
     for line in reports.versions().values():
         assert line in cells
+
+
+def test_bars_are_of_training_and_no_longer_than_the_page(html):
+    (bars,) = re.findall(r'<div class="bars">.*?</table>', html, re.DOTALL)
+    widths = [
+        sum(map(float, re.findall(r"width:([\d.]+)%", bar)))
+        for bar in bars.split('<div class="bar">')[1:]
+    ]
+    assert max(widths) == pytest.approx(100, abs=0.01)
+    before, _, after = bars.partition(">all<")
+    assert "evaluation" not in before
+    assert "evaluation up sums" in after
 
 
 def test_page_shows_the_whole_sweep(found, html):
@@ -103,7 +116,7 @@ def test_scaffold_sends_twice_the_bytes(found):
     """The picture by bytes is only honest if the bytes are."""
     fedavg, scaffold = (run.ledger.by_kind() for run in found.results.values())
     payload = [
-        sum(v for k, v in kinds.items() if "header" not in k and "evaluation" not in k)
+        sum(v for k, v in kinds.items() if not re.search("header|evaluation", k))
         for kinds in (fedavg, scaffold)
     ]
     assert payload[1] == 2 * payload[0]

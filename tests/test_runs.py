@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 import fedmin
 from fedmin.cli.app import app
 from fedmin.reports import claims as reproduce
+from fedmin.reports.compare import _spread, groups, tables
+from fedmin.reports.tables import recorded
 from fedmin.runs import watch
 from fedmin.runs.config import Config
 from fedmin.runs.folder import run_one
@@ -107,6 +109,31 @@ def test_compare_puts_seeds_together(place):
     assert "not recorded" in refused.stderr
 
 
+def test_compare_counts_looking_at_the_model_when_asked(place):
+    runs = load_all([place / "out"])
+    (_, (first, *_)), (_, (at, *_)) = tables(runs, "objective", [0.9])
+    (head, (more, *_)), (there, (later, *_)) = tables(runs, "objective", [0.9], evaluation=True)
+    same = next(iter(groups(runs).values()))
+    sizes = [[run.ledger.bytes(evaluation=e) / 1e6 for run in same] for e in (False, True)]
+    assert [line[-3] for line in (first, more)] == [_spread(s) for s in sizes]
+    looked = [run.first("objective", 0.9, "bytes_evaluation") for run in same]
+    sent = [sum(run.first("objective", 0.9, f"bytes_{w}") for w in ("down", "up")) for run in same]
+    assert at[-2] == _spread([s / 1e6 for s in sent])
+    assert later[-2] == _spread([(s + e) / 1e6 for s, e in zip(sent, looked, strict=True)])
+    assert head[-3] == there[-2] == "MB with evaluation"
+    assert min(looked) > 0
+    asked = call("compare", place / "out", "--to", "0.9", "--evaluation")
+    assert asked.stdout.count("MB with evaluation") == 2
+    assert later[-2] in asked.stdout
+
+
+def test_bytes_are_not_offered_as_a_metric(place):
+    runs = load_all([place / "out"])
+    assert recorded(runs) == ["objective", "accuracy"]
+    refused = call("compare", place / "out", "--column", "bytes_evaluation")
+    assert refused.exit_code == 2
+
+
 def test_show_runs_nothing(place):
     shown = call("show", place / "file.toml")
     assert shown.exit_code == 0
@@ -184,11 +211,11 @@ def test_tables_for_pandas(place):
 
 def test_the_claims_page_is_what_was_measured():
     assert (ROOT / "docs/claims.md").read_text("utf-8") == reproduce.markdown()
-    for claim in reproduce.listing():
+    for claim in reproduce.all_claims():
         assert claim.verdict
         assert claim.reason
     listed = call("reproduce", "--list").stdout
-    assert all(claim.id in listed for claim in reproduce.listing())
+    assert all(claim.id in listed for claim in reproduce.all_claims())
     refused = call("reproduce", "ssca-bach")
     assert refused.exit_code == 2
     assert "did you mean 'ssca-batch'" in refused.stderr

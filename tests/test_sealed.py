@@ -18,16 +18,16 @@ def method_of(name):
 
 
 def tap(monkeypatch, change=lambda way, i, data: data) -> list[bytes]:
-    """Every message of the loopback runs to come, as the road carries it; it may change them."""
+    """Every message of the loopback runs to come, as it is carried; `change` may alter them."""
     carried, deliver = [], Memory.deliver
 
-    def road(self, messages, deadline=None):
+    def watched(self, messages, deadline=None):
         asks = {i: change("down", i, data) for i, data in messages.items()}
         replies = {i: change("up", i, data) for i, data in deliver(self, asks).items()}
         carried.extend([*asks.values(), *replies.values()])
         return replies
 
-    monkeypatch.setattr(Memory, "deliver", road)
+    monkeypatch.setattr(Memory, "deliver", watched)
     return carried
 
 

@@ -336,12 +336,12 @@ def test_too_few_are_an_error_that_names_them():
 def test_who_is_absent_on_a_trip_is_not_asked_again_in_the_round():
     method = fedmin.FedDANE(0.3, local_steps=2)
     server, sites = parties(method, channel=fedmin.Plain(), quorum=0.5)
-    road = Lossy(sites, {(0, 0, 1)})
-    halves = Halves(server, road, every=100, rounds=3)
+    transport = Lossy(sites, {(0, 0, 1)})
+    halves = Halves(server, transport, every=100, rounds=3)
     halves.advance(0, 1)
     halves.advance(1, 1)
-    assert (0, 1, 1) not in road.asked
-    assert {(0, 1, 0), (0, 1, 2), (1, 0, 1), (1, 1, 1)} <= set(road.asked)
+    assert (0, 1, 1) not in transport.asked
+    assert {(0, 1, 0), (0, 1, 2), (1, 0, 1), (1, 1, 1)} <= set(transport.asked)
 
 
 # ---------------------------------------------------------------- what survives a crash

@@ -183,15 +183,15 @@ def test_rules_are_given_in_a_file_by_their_names():
 
 
 def test_numbers_are_swept(world):
-    """Lanes of one program: each is the run with these numbers."""
+    """Many runs of one program: each is the run with these numbers."""
     problem = fedmin.subject_to(world.problem, fedmin.LossAtMost(0.6), tolerance=100.0)
     over = {"tau": [0.2, 0.5], "penalty": [1.0, 100.0]}
     apart = dataclasses.replace(world, problem=problem)
-    lanes = fedmin.sweep(problem, world.federation, SSCA(batches=Full()), rounds=3, over=over)
-    assert len(lanes) == 4
-    for lane in lanes:
-        one = run(apart, lane.method, rounds=3)
-        np.testing.assert_allclose(lane.solution, one.solution, rtol=1e-9)
+    runs = fedmin.sweep(problem, world.federation, SSCA(batches=Full()), rounds=3, over=over)
+    assert len(runs) == 4
+    for each in runs:
+        one = run(apart, each.method, rounds=3)
+        np.testing.assert_allclose(each.solution, one.solution, rtol=1e-9)
 
 
 def test_estimates_are_unbiased_for_unequal_clients(world):

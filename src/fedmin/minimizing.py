@@ -160,12 +160,12 @@ def refit(
     entries alone, by `SparseNewton` unless another method is given. Options are `minimize`'s.
 
     >>> import fedmin
-    >>> made = fedmin.data.sparse_regression(200, 30, support=3, clients=4)
-    >>> problem, federation = fedmin.LeastSquares(30), fedmin.data.partition(made)
+    >>> sample = fedmin.data.sparse_regression(200, 30, support=3, clients=4)
+    >>> problem, federation = fedmin.LeastSquares(30), fedmin.data.partition(sample)
     >>> sparse = fedmin.over(problem, fedmin.L0Ball(3))
     >>> found = fedmin.minimize(sparse, federation, fedmin.DistributedIHT(0.1), rounds=20)
     >>> again = fedmin.refit(sparse, federation, found.solution, rounds=10)
-    >>> bool(abs(again.final("objective") - made.truth["optimum"]) < 1e-6)
+    >>> bool(abs(again.final("objective") - sample.truth["optimum"]) < 1e-6)
     True
     """
     support = np.flatnonzero(np.asarray(x))

@@ -218,6 +218,9 @@ def compare(
     folders: Runs,
     column: Annotated[str, typer.Option(help="What is compared.")] = "objective",
     to: Annotated[str, typer.Option(help="Levels to reach, such as 0.5,0.3")] = "",
+    evaluation: Annotated[
+        bool, typer.Option("--evaluation", help="Count the bytes of looking at the model too.")
+    ] = False,
 ) -> None:
     """Rounds, megabytes and seconds to levels, and how runs ended; seeds as mean and spread."""
     from fedmin.cli.catalog import print_table
@@ -225,7 +228,7 @@ def compare(
     from fedmin.runs.reading import load_all
 
     results = load_all(folders)
-    for head, lines in tables(results, column, levels(to)):
+    for head, lines in tables(results, column, levels(to), evaluation):
         print_table(head, lines, right=head[1:])
         typer.echo("")
 
@@ -291,7 +294,7 @@ def reproduce(
         typer.echo(claims.markdown(), nl=False)
     elif list_ or not ids:
         print_table(
-            ["id", "verdict", "paper"], [[c.id, c.verdict, c.paper] for c in claims.listing()]
+            ["id", "verdict", "paper"], [[c.id, c.verdict, c.paper] for c in claims.all_claims()]
         )
     else:
         claims.reproduce(ids, out, quick=quick, say=typer.echo)

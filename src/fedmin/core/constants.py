@@ -66,9 +66,9 @@ def constants(
     each iteration would be a round of d numbers up and down in a real federation.
 
     >>> import fedmin
-    >>> made = fedmin.data.quadratics(clients=3, dim=4, condition=10.0)
-    >>> found = fedmin.constants(fedmin.LeastSquares(4), fedmin.data.partition(made))
-    >>> round(found.smoothness, 3), round(made.truth["smoothness"], 3)
+    >>> sample = fedmin.data.quadratics(clients=3, dim=4, condition=10.0)
+    >>> found = fedmin.constants(fedmin.LeastSquares(4), fedmin.data.partition(sample))
+    >>> round(found.smoothness, 3), round(sample.truth["smoothness"], 3)
     (1.0, 1.0)
     """
     checks.at_least("iterations", iterations, 1)

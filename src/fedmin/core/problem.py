@@ -4,6 +4,7 @@ A problem gives `losses`; values, gradients and products with the Hessian follow
 Column 0 of `losses` is the objective, columns 1..M are constraints, each a mean that must be <= 0.
 """
 
+import inspect
 import math
 from abc import abstractmethod
 from functools import partial
@@ -34,6 +35,12 @@ class Problem(eqx.Module):
     """
 
     window: ClassVar[int] = 512  # rows that are computed at a time, where there are more
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # it would never be called, and the surrogates would miss the regularizer
+        if "curvature" in vars(cls) and "curvature" not in inspect.get_annotations(cls):
+            raise TypeError(f"{cls.__name__}.curvature is called ridge_weight now: rename it")
 
     @abstractmethod
     def init(self, key: Array) -> Array:
@@ -72,7 +79,7 @@ class Problem(eqx.Module):
         """What is added to the objective's mean."""
         return jnp.zeros((), x.dtype)
 
-    def curvature(self) -> Any:
+    def ridge_weight(self) -> Any:
         """The number q with regularizer(x) = q |x|^2, or None if it is of another form."""
         return 0.0 if type(self).regularizer is Problem.regularizer else None
 
@@ -245,8 +252,8 @@ class Wrapped(Problem):
     def regularizer(self, x):
         return self.inner.regularizer(x)
 
-    def curvature(self):
-        return self.inner.curvature()
+    def ridge_weight(self):
+        return self.inner.ridge_weight()
 
     def tensors(self, x):
         return self.inner.tensors(x)

@@ -88,11 +88,11 @@ class FedHT(LocalSteps, Thresholding):
     """Federated hard thresholding: FedAvg whose server projects onto the problem's domain.
 
     >>> import fedmin
-    >>> made = fedmin.data.sparse_regression(200, 30, support=3, noise=0.0, clients=4)
+    >>> sample = fedmin.data.sparse_regression(200, 30, support=3, noise=0.0, clients=4)
     >>> problem = fedmin.over(fedmin.LeastSquares(30), fedmin.L0Ball(3))
     >>> method = fedmin.FedHT(step=0.3, local_steps=3, batches=fedmin.Full())
-    >>> result = fedmin.minimize(problem, fedmin.data.partition(made), method, rounds=50)
-    >>> result.solution.nonzero()[0].tolist() == made.truth["support"].tolist()
+    >>> result = fedmin.minimize(problem, fedmin.data.partition(sample), method, rounds=50)
+    >>> result.solution.nonzero()[0].tolist() == sample.truth["support"].tolist()
     True
     """
 

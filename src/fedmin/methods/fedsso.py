@@ -82,10 +82,10 @@ class FedSSO(LocalSteps):
     """Quasi-Newton steps at the server.
 
     >>> import fedmin
-    >>> made = fedmin.data.quadratics(clients=4, dim=6, condition=100.0, heterogeneity=0.0)
+    >>> sample = fedmin.data.quadratics(clients=4, dim=6, condition=100.0, heterogeneity=0.0)
     >>> method = fedmin.FedSSO(0.1, batches=fedmin.Full(), server_step=1.0)
     >>> result = fedmin.minimize(
-    ...     fedmin.LeastSquares(6), fedmin.data.partition(made), method, rounds=30
+    ...     fedmin.LeastSquares(6), fedmin.data.partition(sample), method, rounds=30
     ... )
     >>> bool(result.final("objective") < 1e-3 * result.history["objective"][0])
     True

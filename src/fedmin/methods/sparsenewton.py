@@ -47,11 +47,11 @@ class SparseNewton(Method):
     """Sparse quasi-Newton steps at the server; for an `L0Ball`. Made for all clients in all rounds.
 
     >>> import fedmin
-    >>> made = fedmin.data.sparse_regression(200, 30, support=3, noise=0.0, clients=4)
+    >>> sample = fedmin.data.sparse_regression(200, 30, support=3, noise=0.0, clients=4)
     >>> problem = fedmin.over(fedmin.LeastSquares(30), fedmin.L0Ball(3))
-    >>> federation = fedmin.data.partition(made)
+    >>> federation = fedmin.data.partition(sample)
     >>> result = fedmin.minimize(problem, federation, fedmin.SparseNewton(), rounds=15)
-    >>> result.solution.nonzero()[0].tolist() == made.truth["support"].tolist()
+    >>> result.solution.nonzero()[0].tolist() == sample.truth["support"].tolist()
     True
     """
 

@@ -80,7 +80,7 @@ class SSCA(Method):
     def check(self, problem) -> None:
         if isinstance(problem, OnColumns) and (self.local_steps > 1 or self._tau.measured):
             raise ValueError("local_steps and a tuned tau work on rows only; columns take neither")
-        if self.regularizer == "exact" and problem.curvature() is None:
+        if self.regularizer == "exact" and problem.ridge_weight() is None:
             raise ValueError(
                 f"regularizer='exact' needs a regularizer of the form q |x|^2; that of "
                 f"{type(problem).__name__} is not: use 'linear'"

@@ -21,7 +21,7 @@ OF_ROWS = "sums"  # what a reply to a look at the model calls its sums over rows
 HEAD = ["when", "trip", "from", "parts", "to", "what it sees"]
 
 
-class Form(Protocol):
+class TripForm(Protocol):
     """The shapes of one trip's messages, as the engines find them."""
 
     @property
@@ -40,7 +40,7 @@ class Purpose(Protocol):
     @property
     def channel(self) -> Channel: ...
     @property
-    def forms(self) -> Sequence[Any]: ...  # of Form
+    def forms(self) -> Sequence[Any]: ...  # of TripForm
 
 
 class Disclosure(NamedTuple):
@@ -104,11 +104,11 @@ def table(disclosures: Iterable[Disclosure]) -> list[list[str]]:
     ]
 
 
-def _of_trip(purpose: Purpose, e: int, form: Form, everyone: tuple[str, ...]) -> Iterator:
+def _of_trip(purpose: Purpose, e: int, form: TripForm, everyone: tuple[str, ...]) -> Iterator:
     trip = form.trip
     asked = tuple(name for i, name in enumerate(everyone) if trip.asks(i))
-    told = "its own part of it" if trip.addressed else "all of it"
-    yield Disclosure(purpose.name, e, (SERVER,), asked, _shapes(form.down), told)
+    part = "its own part of it" if trip.addressed else "all of it"
+    yield Disclosure(purpose.name, e, (SERVER,), asked, _shapes(form.down), part)
     sent = _shapes(form.sent)
     if isinstance(trip, Relay):
         receivers = tuple(everyone[i] for i in trip.receivers(len(everyone)))

@@ -180,8 +180,8 @@ class Constrained(Wrapped):
     def regularizer(self, x):
         return jnp.sum(x**2) if self.bare else self.inner.regularizer(x)
 
-    def curvature(self):
-        return 1.0 if self.bare else self.inner.curvature()
+    def ridge_weight(self):
+        return 1.0 if self.bare else self.inner.ridge_weight()
 
     def check(self, features, classes, y):
         super().check(features, classes, y)

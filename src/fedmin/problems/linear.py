@@ -59,7 +59,7 @@ def ridge(l2: float | None, x: Array) -> Array:
 
 
 def ridge_curvature(l2: float | None) -> Any:
-    """The q of `Problem.curvature`."""
+    """The q of `Problem.ridge_weight`."""
     return 0.0 if l2 is None else 0.5 * l2
 
 
@@ -150,7 +150,7 @@ class Linear(FirstLayer):
     def regularizer(self, x):
         return ridge(self.l2, x[: self.features])
 
-    def curvature(self):
+    def ridge_weight(self):
         return None if self.bias and self.l2 is not None else ridge_curvature(self.l2)
 
     def step(self, x, rows, size):
@@ -317,5 +317,5 @@ class Softmax(FirstLayer, Classifier):
     def regularizer(self, x):
         return ridge(self.l2, x[: self.classes * self.features])
 
-    def curvature(self):
+    def ridge_weight(self):
         return None if self.bias and self.l2 is not None else ridge_curvature(self.l2)

@@ -55,7 +55,7 @@ class Loss(Problem):
     def regularizer(self, x):
         return ridge(self.l2, x)
 
-    def curvature(self):
+    def ridge_weight(self):
         return ridge_curvature(self.l2)
 
     def scores(self, x, rows):

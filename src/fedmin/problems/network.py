@@ -113,7 +113,7 @@ class Network(Classifier):
     def regularizer(self: Any, x):  # subclasses have `l2`
         return ridge(self.l2, x)
 
-    def curvature(self: Any):
+    def ridge_weight(self: Any):
         return ridge_curvature(self.l2)
 
 

@@ -79,7 +79,7 @@ def stored(claim: str, paper: str) -> Claim:
     return Claim(*(str(words[key]) for key in HEAD))
 
 
-def listing() -> list[Claim]:
+def all_claims() -> list[Claim]:
     """All claims with their stored results."""
     found = [stored(claim, paper) for claim, paper in claims().items()]
     missing = {k: why for k, why in UNTESTED.items() if k not in claims()}
@@ -146,17 +146,17 @@ def markdown() -> str:
         "`fedmin reproduce all --quick` all of them, tiny.", "",
         "| id | verdict | claim |", "|---|---|---|",
     ]  # fmt: skip
-    for claim in listing():
+    for claim in all_claims():
         name = f"[{claim.id}](#{claim.id.lower()})" if claim.ours else claim.id
         lines.append(f"| {name} | {claim.verdict} | {_cell(claim.paper or claim.reason)} |")
     for paper, title in PAPERS.items():
         lines += ["", f"## {title}"]
         found = [kept(name, paper) for name, of in claims().items() if of == paper]
-        lines += [line for words in found if words for line in _told(words)]
+        lines += [line for words in found if words for line in _full_section(words)]
     return "\n".join(lines) + "\n"
 
 
-def _told(words: dict[str, Any]) -> list[str]:
+def _full_section(words: dict[str, Any]) -> list[str]:
     """A claim's file with all that was measured, a part a line."""
     made = words["measured"]
     versions = ", ".join(f"{name} {made['versions'][name]}" for name in ("fedmin", "jax"))

@@ -28,14 +28,22 @@ def groups(results: Mapping[str, Result]) -> dict[str, list[Result]]:
     return found
 
 
-def tables(results: Mapping[str, Result], column: str, wanted: Sequence[float] = ()) -> list[Table]:
-    """What it took to come to each level, and how the runs ended."""
+def tables(
+    results: Mapping[str, Result],
+    column: str,
+    wanted: Sequence[float] = (),
+    evaluation: bool = False,
+) -> list[Table]:
+    """What it took to come to each level, and how the runs ended.
+
+    Megabytes are those of training; with `evaluation` also those of looking at the model.
+    """
     together = groups(results)
     if column not in (known := recorded(results)):
         raise ValueError(f"column {column!r} is not recorded in all of them; there is {known}")
     wanted = list(wanted) or _levels_of(together, column)
-    found = [_finals(together, recorded(results))]
-    return [*found, *(_to_level(together, column, level) for level in wanted)]
+    found = [_finals(together, recorded(results), evaluation)]
+    return [*found, *(_to_level(together, column, level, evaluation) for level in wanted)]
 
 
 def _levels_of(together: Mapping[str, list[Result]], column: str) -> list[float]:
@@ -46,12 +54,14 @@ def _levels_of(together: Mapping[str, list[Result]], column: str) -> list[float]
     return [min(ends) if rises else max(ends)] if ends else []
 
 
-def _finals(together: Mapping[str, list[Result]], columns: Sequence[str]) -> Table:
-    head = ["run", "seeds", "rounds", *columns, "MB", "seconds", "ended"]
+def _finals(
+    together: Mapping[str, list[Result]], columns: Sequence[str], evaluation: bool
+) -> Table:
+    head = ["run", "seeds", "rounds", *columns, _unit(evaluation), "seconds", "ended"]
     lines = []
     for name, runs in together.items():
         values = [_spread([run.final(c) for run in runs]) for c in columns]
-        sent = _spread([run.ledger.bytes() / 1e6 for run in runs])
+        sent = _spread([run.ledger.bytes(evaluation=evaluation) / 1e6 for run in runs])
         seconds = _spread([run.run_seconds for run in runs])
         ended = ", ".join(sorted({run.status for run in runs}))
         rounds = _spread([float(run.rounds) for run in runs])
@@ -59,21 +69,29 @@ def _finals(together: Mapping[str, list[Result]], columns: Sequence[str]) -> Tab
     return head, lines
 
 
-def _to_level(together: Mapping[str, list[Result]], column: str, level: float) -> Table:
-    head = [f"{column} {number(float(level))}", "came there", "rounds", "MB", "seconds"]
+def _unit(evaluation: bool) -> str:
+    return "MB with evaluation" if evaluation else "MB"
+
+
+def _to_level(
+    together: Mapping[str, list[Result]], column: str, level: float, evaluation: bool
+) -> Table:
+    shown = f"{column} {number(float(level))}"
+    head = [shown, "came there", "rounds", _unit(evaluation), "seconds"]
+    ways = ("bytes_down", "bytes_up", *(["bytes_evaluation"] if evaluation else []))
     lines = []
     for name, runs in together.items():
         there = [run for run in runs if run.first(column, level) is not None]
         cells = ["never", "", ""]
         if there:
-            rounds = [run.first(column, level) or 0.0 for run in there]
+            rounds, seconds = (
+                [run.first(column, level, of) or 0.0 for run in there]
+                for of in ("round", "seconds")
+            )
             sent = [
-                (run.first(column, level, "bytes_down") or 0.0)
-                + (run.first(column, level, "bytes_up") or 0.0)
-                for run in there
+                sum(run.first(column, level, way) or 0.0 for way in ways) / 1e6 for run in there
             ]
-            seconds = [run.first(column, level, "seconds") or 0.0 for run in there]
-            cells = [_spread(rounds), _spread([s / 1e6 for s in sent]), _spread(seconds)]
+            cells = [_spread(rounds), _spread(sent), _spread(seconds)]
         lines.append([name, f"{len(there)} of {len(runs)}", *cells])
     return head, lines
 

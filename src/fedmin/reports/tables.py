@@ -11,7 +11,7 @@ from fedmin.core.ledger import Ledger
 from fedmin.core.method import Method
 from fedmin.core.result import Result
 
-BOOKKEEPING = ("round", "seconds", "bytes_down", "bytes_up")
+BOOKKEEPING = ("round", "seconds", "bytes_down", "bytes_up", "bytes_evaluation")
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[Any]], numeric: bool = True) -> str:
@@ -84,23 +84,35 @@ def levels(results: Mapping[str, Result], column: str, wanted: Sequence[float]) 
 
 
 def by_kind(results: Mapping[str, Result]) -> str:
-    """A bar a run, cut by kind of message, and the exact bytes below."""
+    """A bar a run, cut by kind of message, and the exact bytes below.
+
+    Looking at the model is no part of the bars, and comes after the sum of the rest.
+    """
     most = max(run.ledger.bytes() for run in results.values()) or 1
-    kinds = list(dict.fromkeys(k for run in results.values() for k in run.ledger.by_kind()))
-    kinds.sort(key=lambda kind: not kind.startswith("down"))
-    tones = _tones(kinds)
+    found = {name: run.ledger.by_kind() for name, run in results.items()}
+    kinds = list(dict.fromkeys(kind for each in found.values() for kind in each))
+    training = [kind for kind in kinds if not kind.startswith(LOOKING)]
+    training.sort(key=lambda kind: not kind.startswith("down"))
+    tones = _tones(training)
     bars = "".join(_bar(name, run.ledger, tones, most) for name, run in results.items())
-    lines = [
-        [f"{MARK}{kind}", *(f"{run.ledger.by_kind().get(kind, 0):,}" for run in results.values())]
-        for kind in kinds
-    ]
+
+    def line(kind: str, mark: str = "") -> list[str]:
+        return [f"{mark}{kind}", *(f"{each.get(kind, 0):,}" for each in found.values())]
+
+    lines = [line(kind, MARK) for kind in training]
     lines.append(["all", *(f"{run.ledger.bytes():,}" for run in results.values())])
+    looking = [kind for kind in kinds if kind.startswith(LOOKING)]
+    if looking:
+        lines += [line(kind) for kind in looking]
+        every = (run.ledger.bytes(evaluation=True) for run in results.values())
+        lines.append(["all, with evaluation", *(f"{count:,}" for count in every)])
     marked = table(["bytes", *results], lines)
     for tone in tones.values():  # in the order of the lines
         marked = marked.replace(MARK, f'<i class="{tone}"></i>', 1)
     return f'<div class="bars">{bars}</div>{marked}'
 
 
+LOOKING = "evaluation "  # how the ledger begins the kinds of looking at the model
 MARK = "\N{BLACK SQUARE}"  # where a line gets a square in the color of its bar
 
 

@@ -54,7 +54,7 @@ class Surrogates(NamedTuple):
         r is in it as it is if `exact`, or if the objective is r only; else it is in the slopes.
         """
         exact = exact or problem.bare
-        curve = problem.curvature() if exact else 0.0
+        curve = problem.ridge_weight() if exact else 0.0
         vectors = self.slopes + 2 * tau * self.away
         if problem.bare:
             vectors = jnp.concatenate([2 * curve * w[None], vectors])

@@ -19,7 +19,7 @@ from jax import Array
 from fedmin.core import checks
 
 
-class Held(NamedTuple):
+class Fixed(NamedTuple):
     """A number that stays as it is."""
 
     value: Array
@@ -49,16 +49,16 @@ class Constant(eqx.Module):
 
     measured: ClassVar[bool] = False  # whether clients measure something for it
 
-    def first(self, w: Array) -> Held:
-        return Held(jnp.asarray(self.value, w.dtype))
+    def first(self, w: Array) -> Fixed:
+        return Fixed(jnp.asarray(self.value, w.dtype))
 
-    def update(self, state: Held, *shown: Any) -> Held:
+    def update(self, state: Fixed, *shown: Any) -> Fixed:
         return state
 
-    def heading(self, state: Held, way: Array) -> Held:
+    def heading(self, state: Fixed, way: Array) -> Fixed:
         return state
 
-    def age(self, state: Held, t: Array) -> Array:
+    def age(self, state: Fixed, t: Array) -> Array:
         return t
 
 

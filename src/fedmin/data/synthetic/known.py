@@ -47,8 +47,8 @@ def quadratics(
     client_smoothness, heterogeneity, dissimilarity (root mean square of |grad f_i(w*)|).
 
     >>> from fedmin.data import quadratics
-    >>> made = quadratics(clients=4, dim=3, condition=10)
-    >>> round(made.truth["condition"], 3)
+    >>> sample = quadratics(clients=4, dim=3, condition=10)
+    >>> round(sample.truth["condition"], 3)
     10.0
     """
     rows = 2 * dim if rows is None else rows
@@ -129,8 +129,8 @@ def sparse_regression(
     optimum (F at that solution).
 
     >>> from fedmin.data import sparse_regression
-    >>> made = sparse_regression(rows=50, features=1000, support=3, nonzeros=20, clients=5)
-    >>> made.x.nnz, len(made.truth["support"])
+    >>> sample = sparse_regression(rows=50, features=1000, support=3, nonzeros=20, clients=5)
+    >>> sample.x.nnz, len(sample.truth["support"])
     (1000, 3)
     """
     require(
@@ -192,8 +192,8 @@ def logistic_margin(
     Truth: direction (u), margin (the smallest |x.u| as stored), optimum (0, an infimum).
 
     >>> from fedmin.data import logistic_margin
-    >>> made = logistic_margin(rows=100, dim=3, margin=1.0, clients=4)
-    >>> bool(made.truth["margin"] > 0.999)
+    >>> sample = logistic_margin(rows=100, dim=3, margin=1.0, clients=4)
+    >>> bool(sample.truth["margin"] > 0.999)
     True
     """
     require(

@@ -50,8 +50,8 @@ def fedprox(
     Truth: client_weights [clients, classes, features], client_biases, separable (True: no noise).
 
     >>> from fedmin.data import fedprox
-    >>> made = fedprox(0.5, 0.5, clients=5, max_rows=100)
-    >>> made.features, made.classes, len(made.parts)
+    >>> sample = fedprox(0.5, 0.5, clients=5, max_rows=100)
+    >>> sample.features, sample.classes, len(sample.parts)
     (60, 10, 5)
     """
     require(
@@ -110,8 +110,8 @@ def softmax_fedfw(
     Truth: weights [classes, features], biases, separable (True: no noise).
 
     >>> from fedmin.data import softmax_fedfw
-    >>> made = softmax_fedfw(rows=200, clients=4)
-    >>> made.features, made.classes, made.test.rows
+    >>> sample = softmax_fedfw(rows=200, clients=4)
+    >>> sample.features, sample.classes, sample.test.rows
     (60, 10, 40)
     """
     held = round(rows * test_fraction)
@@ -157,8 +157,8 @@ def simulation_one(
     Truth: client_models [clients, features], support, client_offsets (u_i).
 
     >>> from fedmin.data import simulation_one
-    >>> made = simulation_one(clients=3, rows=5, features=20, support=4)
-    >>> made.truth["support"].tolist()
+    >>> sample = simulation_one(clients=3, rows=5, features=20, support=4)
+    >>> sample.truth["support"].tolist()
     [0, 1, 2, 3]
     """
     x, scores, truth = _simulation(
@@ -184,8 +184,8 @@ def simulation_two(
     sigmoid(z.x_i + b), else 0. At the paper's size the features take 400 MB.
 
     >>> from fedmin.data import simulation_two
-    >>> made = simulation_two(clients=3, rows=20, features=30, support=4, positives=5)
-    >>> [int(made.y[part].sum()) for part in made.parts]
+    >>> sample = simulation_two(clients=3, rows=20, features=30, support=4, positives=5)
+    >>> [int(sample.y[part].sum()) for part in sample.parts]
     [5, 5, 5]
     """
     require("simulation_two", positives=(positives, 0 <= positives <= rows, f"in 0..rows={rows}"))

@@ -20,8 +20,8 @@ class Synthetic:
     `partition(synthetic)` gives the federation; `partition(synthetic.table, how)` another split.
 
     >>> from fedmin.data import quadratics
-    >>> made = quadratics(clients=3, dim=2, rows=4)
-    >>> made  # doctest: +ELLIPSIS
+    >>> sample = quadratics(clients=3, dim=2, rows=4)
+    >>> sample  # doctest: +ELLIPSIS
     Synthetic('quadratics', 12 rows x 2 features, regression, 3 clients; truth: ...)
     """
 
