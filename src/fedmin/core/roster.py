@@ -42,10 +42,10 @@ class Roster(eqx.Module):
     """Names, shares and shapes: what a party must know of the others to take part.
 
     >>> import numpy as np, fedmin
-    >>> x, y = np.ones((10, 2)), np.zeros(10)
-    >>> roster = fedmin.Federation.from_parts(x, y, [range(4), range(4, 10)]).roster()
+    >>> x, y = np.ones((8, 2)), np.zeros(8)
+    >>> roster = fedmin.Federation.from_parts(x, y, [range(2), range(2, 8)]).roster()
     >>> roster.clients, roster.shares.tolist(), roster.capacity
-    (2, [0.4, 0.6], 6)
+    (2, [0.25, 0.75], 6)
     """
 
     shares: Array | np.ndarray  # f[N] p_i, which sum to one
