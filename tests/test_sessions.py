@@ -157,6 +157,24 @@ def test_trips_come_in_order():
     assert Place.of(wire.envelope_of(second[0])) == Place(0, 1, 1)
 
 
+def test_keys_are_exchanged_once():
+    """Else a server could replace another client's key in the middle of a run."""
+    site = parties()[1][0]
+    keys = np.stack([other.packets.sealer.public for other in parties()[1]])
+    keys[0] = site.packets.sealer.public
+    ask = Envelope("ask", 0, wire.SETUP, SERVER, 0, site.run_name)
+    site.answer(wire.encode(ask, {}))
+    bad = keys.copy()
+    bad[1] = 0
+    with pytest.raises(MessageError, match="the public key of client 1 is none"):
+        site.answer(wire.encode(ask._replace(trip=wire.SETUP + 1), {"key": bad}))
+    assert not site.packets.ready
+    site.answer(wire.encode(ask._replace(trip=wire.SETUP + 1), {"key": keys}))
+    site.due = 1  # as after a round
+    with pytest.raises(MessageError, match="keys are exchanged once"):
+        site.answer(wire.encode(ask._replace(round=1), {}))
+
+
 # ---------------------------------------------------------------- what a server does not accept
 
 
@@ -324,6 +342,17 @@ def test_a_quorum_rules_whether_a_round_counts():
         p = WORLD.shares[there] / WORLD.shares[there].sum()
         x = x - 0.4 * sum(q * WORLD.gradient(i, x) for q, i in zip(p, there, strict=True))
     np.testing.assert_allclose(server.run.method.solution(server.state.method), x, rtol=1e-12)
+
+
+def test_what_is_recorded_without_some_is_the_mean_of_the_others():
+    server, sites = parties(fedmin.FedSGD(0.4), channel=fedmin.Plain(), quorum=0.6)
+    halves = Halves(server, Lossy(sites, {(0, wire.EVALUATION, 1)}), every=100, rounds=3)
+    (values,) = halves.begin()
+    there = [0, 2]
+    p = WORLD.shares[there] / WORLD.shares[there].sum()
+    x = np.zeros(3)
+    each = [np.mean(known.row_loss(WORLD.problem, z @ x, y)) for z, y in WORLD.clients]
+    assert values[0] == pytest.approx(p @ np.array(each)[there] + WORLD.objective(x) * 0)
 
 
 def test_too_few_are_an_error_that_names_them():

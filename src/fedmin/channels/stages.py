@@ -49,8 +49,8 @@ class Chain(Channel):
 
     def encode(self, up: Any, memory: Any, now: Now) -> tuple[Any, Any]:
         kept = []
-        for stage, own in zip(self.stages, memory, strict=True):
-            up, own = stage.encode(up, own, now)
+        for k, (stage, own) in enumerate(zip(self.stages, memory, strict=True)):
+            up, own = stage.encode(up, own, _of_stage(now, k))
             kept.append(own)
         return up, tuple(kept)
 
@@ -62,8 +62,8 @@ class Chain(Channel):
 
     def decode(self, combined: Any, state: Any, cohort: Cohort, now: Now) -> tuple[Any, Any]:
         kept = []
-        for stage, own in zip(reversed(self.stages), reversed(state), strict=True):
-            combined, own = stage.decode(combined, own, cohort, now)
+        for k in reversed(range(len(self.stages))):
+            combined, own = self.stages[k].decode(combined, state[k], cohort, _of_stage(now, k))
             kept.append(own)
         return combined, tuple(reversed(kept))
 
@@ -72,15 +72,20 @@ class Chain(Channel):
 
     @property
     def learns(self) -> Learns:
-        last = self.stages[-1].learns
         hows = [stage.learns.how for stage in self.stages if not stage.lossless]
         noisy = any(stage.learns.noisy for stage in self.stages)
         each = all(stage.learns.each for stage in self.stages)
-        return Learns(each, last.least, noisy, ", ".join(hows) or last.how)
+        least = max(stage.learns.least for stage in self.stages)
+        return Learns(each, least, noisy, ", ".join(hows) or self.stages[-1].learns.how)
 
     def refuses(self, trip: Any) -> str:
         reasons = (stage.refuses(trip) for stage in self.stages)
         return next((words for words in reasons if words), "")
+
+
+def _of_stage(now: Now, k: int) -> Now:
+    """Each stage draws numbers of its own."""
+    return Now(now.round, *(jax.random.fold_in(key, k) for key in (now.key, now.secret)))
 
 
 def chain(*stages: Channel) -> Channel:

@@ -172,6 +172,9 @@ class Result:
         model, best, certificate = (
             folder / name for name in ("model.npy", "best.npy", "certificate.json")
         )
+        if words["format"] == 1:  # FedFW was told then who takes part
+            for gone in ("clients", "everyone"):
+                words["method"].pop(gone, None)
         problem: Any = None
         with contextlib.suppress(ValueError, TypeError):
             problem = deserialize(words["problem"], also)

@@ -118,7 +118,7 @@ def _on_rows(run: Run, record: list[Metric]) -> Exchange:
         return {"sums": _site_sums(run, record, down["model"], rows)}, state
 
     def server(problem, server_rows, server: Measured, learnt, now) -> Measured:
-        return Measured(server.x, learnt.total["sums"])
+        return Measured(server.x, learnt.mean["sums"])  # of those who answered
 
     return Exchange(broadcast, client, server)
 

@@ -105,13 +105,20 @@ class Files:
             magic, version, length = FRONT.unpack_from(data)
             if magic != MAGIC:
                 raise ValueError(f"it begins with {magic!r}")
-            if version != VERSION:
-                raise ValueError(f"it has version {version}, this fedmin writes {VERSION}")
+            if version > VERSION:
+                raise ValueError(f"it was written by a newer fedmin (version {version})")
             words = json.loads(data[FRONT.size : FRONT.size + length])
+            if version < VERSION:
+                words["run"] = ""
             if words["run"] == self.whose:
                 _, arrays = wire.decode(data[FRONT.size + length :], form(words))
         except (ValueError, struct.error, KeyError) as error:
             raise CheckpointError(f"{path} is not a whole checkpoint: {error}") from error
+        if words["run"] != self.whose and version < VERSION:
+            raise CheckpointError(
+                f"{path} is of an earlier fedmin (version {version}), which this one cannot go on "
+                f"from; give another folder, or delete it"
+            )
         if words["run"] != self.whose:
             raise CheckpointError(
                 f"{path} belongs to another run (problem, data, method, channel, participation, "

@@ -50,17 +50,19 @@ class Sealer:
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-        self.fingerprint = hashlib.sha256(keys.tobytes()).hexdigest()
+        fingerprint = hashlib.sha256(keys.tobytes()).hexdigest()
+        agreed: dict[int, Any] = {}
         for other in range(len(keys)):
             if other != self.number:
-                shared = self._secret.exchange(
-                    X25519PublicKey.from_public_bytes(keys[other].tobytes())
-                )
+                try:
+                    theirs = X25519PublicKey.from_public_bytes(keys[other].tobytes())
+                    shared = self._secret.exchange(theirs)
+                except ValueError:
+                    raise SealError(f"the public key of client {other} is none") from None
                 pair = struct.pack("<II", *sorted((self.number, other)))
-                info = b"fedmin sealed 1" + pair + bytes.fromhex(self.fingerprint)
-                self._agreed[other] = ChaCha20Poly1305(
-                    HKDF(SHA256(), 32, None, info).derive(shared)
-                )
+                info = b"fedmin sealed 1" + pair + bytes.fromhex(fingerprint)
+                agreed[other] = ChaCha20Poly1305(HKDF(SHA256(), 32, None, info).derive(shared))
+        self._agreed, self.fingerprint = agreed, fingerprint
 
     def seal(self, receiver: int, round: int, trip: int, data: bytes) -> bytes:
         """What only `receiver` can open; once for each round and trip."""

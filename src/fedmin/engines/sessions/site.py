@@ -157,6 +157,8 @@ class SiteSession:
         if early and not goes_on and not self.gaps:
             raise MessageError(f"{envelope}: round {self.due} must come first")
         if place.phase == -1:
+            if self.packets.ready:
+                raise MessageError(f"{envelope}: keys are exchanged once, and were")
             wanted: int | None = self.place.trip + 1 if self.place.phase == -1 else 0
         else:
             wanted = self._purpose(place).next(self.me, self.place.trip if goes_on else -1)
