@@ -287,6 +287,8 @@ def _check_trips(
             f"{name} needs every client in every round; participation is {participation}, "
             f"give Everyone()"
         )
+    if channel.trips(roster):  # without them it would not hide what it says it hides
+        raise ValueError(f"{channel} needs trips of its own, which no engine makes yet")
     for trip in trips:
         why = channel.refuses(trip)
         if why:
