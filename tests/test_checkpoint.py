@@ -1,5 +1,6 @@
 """Runs that stop and go on: as if they had never stopped."""
 
+import dataclasses
 import os
 import shutil
 import signal
@@ -78,6 +79,53 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_used(world, tmp_path
     with pytest.warns(RuntimeWarning, match="is not a whole checkpoint.*the one before it is used"):
         again = fedmin.minimize(*world, METHOD, rounds=ROUNDS, checkpoint=keep, **given)
     same(again, whole)
+
+
+def test_what_a_run_can_go_on_from_is_not_crowded_out(tmp_path):
+    """Two later files of an abandoned future, and then rounds that are kept again."""
+    files = module.Files(tmp_path, "me")
+    for done in (10, 20, 12):  # back to 10 after 20 was damaged
+        files.write(done, {}, {"x": np.zeros(2)})
+    assert [path.stem[-2:] for path in files.found()] == ["12", "10"]
+    files.write(14, {}, {"x": np.ones(2)})
+    assert [path.stem[-2:] for path in files.found()] == ["14", "12"]
+
+
+def test_a_damaged_server_goes_back_with_its_sites_and_can_be_killed_again(
+    world, tmp_path, monkeypatch
+):
+    given = options(fedmin.Loopback())
+    keep = fedmin.Checkpoint(tmp_path, rounds=2)
+    fedmin.minimize(*world, METHOD, rounds=6, checkpoint=keep, **given)
+    damage("torn", max(tmp_path.glob("checkpoint-*.bin")))
+    keep, save = fedmin.Checkpoint(tmp_path, rounds=1), module.Keeper.save
+
+    def killed(self, stepper, book, spent):
+        stepper.keep(book.done)  # the sites have kept round 5, the server not yet
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module.Keeper, "save", killed)
+    with pytest.warns(RuntimeWarning, match="the one before"), pytest.raises(KeyboardInterrupt):
+        fedmin.minimize(*world, METHOD, rounds=ROUNDS, checkpoint=keep, **given)
+    monkeypatch.setattr(module.Keeper, "save", save)
+    with pytest.warns(RuntimeWarning, match="the one before"):
+        again = fedmin.minimize(*world, METHOD, rounds=ROUNDS, checkpoint=keep, **given)
+    same(again, fedmin.minimize(*world, METHOD, rounds=ROUNDS, **given))
+
+
+@pytest.mark.parametrize("engine", [fedmin.Simulator(), fedmin.Loopback()], ids=str)
+def test_other_test_rows_are_another_run(world, tmp_path, engine):
+    problem, federation = world
+    keep = fedmin.Checkpoint(tmp_path, rounds=1)
+    one, other = (
+        dataclasses.replace(federation, test=fedmin.rows(np.full((2, 13), v), [0, 1]))
+        for v in (0.0, 1.0)
+    )
+    method, given = fedmin.FedSGD(0.1), {"checkpoint": keep, "engine": engine}
+    fedmin.minimize(problem, one, method, rounds=1, **given)
+    fedmin.minimize(problem, one, method, rounds=2, **given)
+    with pytest.raises(fedmin.CheckpointError, match="belongs to another run"):
+        fedmin.minimize(problem, other, method, rounds=3, **given)
 
 
 def test_a_full_disk_ends_the_run_and_nothing_is_lost(world, tmp_path, monkeypatch):

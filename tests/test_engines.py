@@ -321,3 +321,10 @@ def test_result_says_how_it_went(apart):
     assert result.first("objective", -1.0) is None
     assert result.plot().get_ylabel() == "objective F(x)"
     assert str(result.ledger).count("\n") == len(result.ledger.by_kind()) + 1  # two sums below
+
+
+def test_words_and_flags_are_part_of_a_form():
+    """A flag may decide what travels; shapes found for one run must not be used for the other."""
+    assert compiled.form_of({"whole": True}) != compiled.form_of({"whole": False})
+    assert compiled.form_of({"name": "a"}) != compiled.form_of({"name": "b"})
+    assert compiled.form_of({"step": 0.1}) == compiled.form_of({"step": 0.2})

@@ -62,6 +62,15 @@ def test_the_same_run_is_found_again(place):
     assert not any(json.loads(line)["found"] for line in forced.stdout.splitlines())
 
 
+def test_forced_nothing_of_the_sites_is_left(place):
+    job = Config(FILE.replace("rounds = 6", "rounds = 5")).jobs()[0]
+    folder = place / "forced" / job.folder
+    (folder / "sites" / "0").mkdir(parents=True)
+    (folder / "sites" / "0" / "checkpoint-000000099.bin").write_bytes(b"of another time")
+    run_one(job, folder, force=True)
+    assert not (folder / "sites").exists()
+
+
 def test_a_disk_that_is_full_is_named_and_what_is_there_is_gone_on_from(place, monkeypatch):
     job = Config(FILE.replace("rounds = 6", "rounds = 8")).jobs()[0]
     folder = place / "full" / job.folder

@@ -26,6 +26,7 @@ from fedmin.engines.sessions.site import Place, SiteSession, run_name
 from fedmin.engines.sessions.wire import Envelope, MessageError
 from fedmin.engines.transports.memory import Memory
 from fedmin.minimizing import assemble
+from parted import problems, split
 
 MUTANTS = int(os.environ.get("FEDMIN_MUTANTS", "20000"))
 WORLD = known.apart(sizes=(4, 3, 5))
@@ -103,6 +104,18 @@ def test_rows_that_are_not_what_the_roster_says_are_refused():
         with pytest.raises(ValueError, match=said):
             SiteSession(server.run, server.roster, 0, bad, seed=0)
     SiteSession(server.run, server.roster, 0, rows, seed=0)
+
+
+def test_rows_that_only_fill_up_never_count():
+    """All have four rows of weight 1, says the roster: fewer would be filled up with zeros."""
+    even = known.apart(sizes=(4, 4))
+    roster = even.federation.roster()
+    x, y = np.ones((4, 3)), np.zeros(4)
+    assert roster.even
+    roster.check(0, fedmin.rows(x, y))
+    for bad in (fedmin.rows(x[:3], y[:3]), fedmin.rows(x, y, weight=[1.0, 1.0, 2.0, 1.0])):
+        with pytest.raises(ValueError, match="all have 4 rows of weight 1, it has"):
+            roster.check(0, bad)
 
 
 # ---------------------------------------------------------------- asked twice
@@ -353,6 +366,52 @@ def test_what_is_recorded_without_some_is_the_mean_of_the_others():
     x = np.zeros(3)
     each = [np.mean(known.row_loss(WORLD.problem, z @ x, y)) for z, y in WORLD.clients]
     assert values[0] == pytest.approx(p @ np.array(each)[there] + WORLD.objective(x) * 0)
+
+
+def test_a_look_without_some_is_the_mean_of_the_others():
+    server, sites = parties(fedmin.FedSGD(0.4), channel=fedmin.Plain(), quorum=0.6)
+    halves = Halves(server, Lossy(sites, {(0, wire.EVALUATION, 1)}), every=100, rounds=3)
+    found, x = halves.begin()[0], np.zeros(3)
+    there = [0, 2]
+    p = WORLD.shares[there] / WORLD.shares[there].sum()
+    rows = [known.row_loss(WORLD.core, z @ x, y) for z, y in WORLD.clients]
+    wanted = sum(q * np.mean(rows[i]) for q, i in zip(p, there, strict=True))
+    np.testing.assert_allclose(found[0], wanted + 0.5 * WORLD.l2 * x @ x, rtol=1e-12)
+
+
+@pytest.mark.parametrize("labels", ["everyone", "server", "b"])
+@pytest.mark.parametrize("trip", [wire.SETUP, wire.EVALUATION, 0, 1])
+def test_where_columns_are_split_nobody_may_be_missing(labels, trip):
+    """A quorum of half would take zeros for the block of whoever is absent."""
+    problem, y = problems(split((3, 1, 3)))["swish"]
+    federation = split((3, 1, 3), y, labels=labels)
+    pieces = assemble(
+        problem, federation, fedmin.SplitSGD(0.4), fedmin.Everyone(), fedmin.Plain(), None, None
+    )
+    roster = federation.roster()
+    name = run_name(pieces, roster, 0)
+    rows = federation.server_rows
+    server = ServerSession(pieces, roster, seed=0, name=name, server_rows=rows, quorum=0.1)
+    sites = [
+        SiteSession(pieces, roster, i, federation.client(i), seed=0, gaps=True) for i in range(3)
+    ]
+    lost = {(0, trip, i) for i in (0, 1)}  # one of them is asked on every trip
+    halves = Halves(server, Lossy(sites, lost), every=100, rounds=1)
+    if labels == "server" and trip == wire.SETUP:
+        pytest.skip("nothing is sealed")
+
+    def whole():
+        halves.begin()
+        halves.advance(0, 1)
+
+    with pytest.raises(QuorumError, match="no reply came"):
+        whole()
+
+
+@pytest.mark.parametrize("quorum", [0.0, 1.5])
+def test_a_quorum_is_a_share(quorum):
+    with pytest.raises(ValueError, match="quorum"):
+        parties(quorum=quorum)
 
 
 def test_too_few_are_an_error_that_names_them():

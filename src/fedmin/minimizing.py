@@ -287,7 +287,7 @@ def _check_trips(
             f"{name} needs every client in every round; participation is {participation}, "
             f"give Everyone()"
         )
-    if channel.trips(roster):
+    if channel.trips(roster):  # without them it would not hide what it says it hides
         raise ValueError(f"{channel} needs trips of its own, which no engine makes yet")
     for trip in trips:
         why = channel.refuses(trip)

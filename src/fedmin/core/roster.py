@@ -134,6 +134,12 @@ class Roster(eqx.Module):
                 raise ValueError(f"client {name}: {what}: the roster says {said}, it has {found}")
         if rows.count > most or (self.owners is not None and rows.count != most):
             raise ValueError(f"client {name} has {rows.count} rows; the roster says {most}")
+        # else zeros that only fill up would count as rows
+        if self.even and (rows.count != most or not np.all(np.asarray(rows.weight) == 1)):
+            raise ValueError(
+                f"client {name}: the roster says that all have {most} rows of weight 1, it has "
+                f"{rows.count} of weights {np.min(rows.weight):g} to {np.max(rows.weight):g}"
+            )
 
 
 def _pad(a: Any, missing: int) -> Array:

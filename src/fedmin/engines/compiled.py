@@ -70,7 +70,9 @@ def form_of(*trees: Any) -> Hashable:
     def leaf(a: Any) -> Any:
         if hasattr(a, "dtype") and hasattr(a, "shape"):
             return tuple(a.shape), str(a.dtype)
-        return type(a)
+        # a word or a flag may decide what travels; of a number only its kind does
+        numbers = isinstance(a, int | float | complex) and not isinstance(a, bool)
+        return type(a) if numbers else (type(a), a)
 
     found = []
     for tree in trees:

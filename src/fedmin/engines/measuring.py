@@ -79,7 +79,7 @@ def evaluation(run: Run, roster: Roster) -> Evaluation:
         return Evaluation(run, roster, (), ())
     record = [run.record[m] for m in wanted]
     if roster.owners is None:
-        return Evaluation(run, roster, wanted, (_on_rows(run, record),))
+        return Evaluation(run, roster, wanted, (_on_rows(run, record, roster.clients),))
 
     def done(problem, own: Measured, estimate, now) -> Measured:
         return Measured(own.x, [metric.of_estimate(problem, estimate) for metric in record])
@@ -110,7 +110,7 @@ def _model(run: Run, roster: Roster) -> Array:
     return run.method.solution(run.method.init_server(run.problem, roster, key))
 
 
-def _on_rows(run: Run, record: list[Metric]) -> Exchange:
+def _on_rows(run: Run, record: list[Metric], clients: int) -> Exchange:
     def broadcast(problem, server: Measured, now):
         return {"model": server.x}
 
@@ -118,7 +118,10 @@ def _on_rows(run: Run, record: list[Metric]) -> Exchange:
         return {"sums": _site_sums(run, record, down["model"], rows)}, state
 
     def server(problem, server_rows, server: Measured, learnt, now) -> Measured:
-        return Measured(server.x, learnt.mean["sums"])  # of those who answered
+        # of those who answered; multiplied by one if all did, so that no bit changes
+        scale = jnp.where(learnt.count == clients, 1, 1 / learnt.weight)
+        sums = learnt.total["sums"]
+        return Measured(server.x, jax.tree.map(lambda a: a * scale.astype(a.dtype), sums))
 
     return Exchange(broadcast, client, server)
 

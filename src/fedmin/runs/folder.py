@@ -3,7 +3,7 @@
     run.toml           the document with one value for everything
     environment.json   versions and devices, and when it began
     holdings.json      who holds how much of what; nothing of the rows
-    checkpoint-*.bin   the newest two, while it runs and after
+    checkpoint-*.bin   the newest two, while it runs and after; in sites/ those of the sites
     history.csv, ledger.csv, model.npy, result.json, certificate.json      see Result.save
     history.parquet, ledger.parquet    where pandas and pyarrow are installed
     report.html        one page that opens offline
@@ -12,6 +12,7 @@ A folder's name ends with a hash of what is run: the same run is found again, no
 """
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -95,6 +96,8 @@ def run_one(
         begun = [folder / name for name in ("result.json", "environment.json")]
         for old in [*folder.glob("checkpoint-*.bin"), *begun]:
             old.unlink(missing_ok=True)
+        if (folder / "sites").exists():  # what the sites kept of the run before
+            shutil.rmtree(folder / "sites")
     if ended(folder):
         return Outcome(job, folder, load(folder), True)
     pieces, _ = fitted(job)

@@ -73,7 +73,10 @@ class Files:
         body = wire.encode(wire.Envelope("state", done, 0, 0, 0), jax.device_get(arrays))
         path = self.folder / f"checkpoint-{done:09d}.bin"
         write_whole(path, FRONT.pack(MAGIC, VERSION, len(said)) + said + body)
-        for old in self.found()[2:]:
+        # later ones are of a future that will not be: after a damaged checkpoint a run goes back,
+        # and kept for being the newest they would crowd out what it can go on from
+        kept = [each for each in self.found() if each.name <= path.name][:2]
+        for old in set(self.found()) - set(kept):
             old.unlink(missing_ok=True)
 
     def found(self) -> list[Path]:
@@ -163,7 +166,8 @@ class Keeper:
     def close(self, stepper: Any, book: Any, spent: float) -> None:
         """The last checkpoint, if it is not there yet."""
         if book.done != self.last_round:
-            with contextlib.suppress(OSError):  # what there is stays; the run says how it ended
+            # what there is stays; the run says how it ended, also if a site cannot keep it
+            with contextlib.suppress(OSError, RuntimeError):
                 self.save(stepper, book, spent)
 
     def save(self, stepper: Any, book: Any, spent: float) -> None:

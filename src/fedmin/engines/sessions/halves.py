@@ -141,7 +141,8 @@ def run_halves(
     keeper = None
     if checkpoint is not None:
         folders = [Path(checkpoint.folder) / "sites" / str(i) for i in range(roster.clients)]
-        keeper = Keeper(checkpoint, digest(["halves", run, roster, seed, every]), every)
+        own = [federation.server_rows, federation.test]  # sites name theirs themselves
+        keeper = Keeper(checkpoint, digest(["halves", run, roster, own, seed, every]), every)
     transport = open_sites(server.messages, folders)
     try:
         stepper = Halves(server, transport, every, rounds)

@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedmin.core import checks
 from fedmin.core.channel import Cohort
-from fedmin.core.method import Relay
+from fedmin.core.method import Relay, complete
 from fedmin.core.result import Best
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows
@@ -76,6 +77,7 @@ class ServerSession:
         secret: Any = None,
         quorum: float = 1.0,
     ):
+        checks.between("quorum", quorum, 0.0, 1.0, open_low=True)
         self.run, self.roster, self.name, self.quorum = fluid(run), roster, name, quorum
         self.server_rows, self.test = jax.tree.map(jnp.asarray, (server_rows, test))
         self.messages = messages_of(run, roster)
@@ -208,7 +210,8 @@ class ServerSession:
             except MessageError as error:
                 missing[i] = str(error)
                 self.refused.append((i, str(error)))
-        if missing and len(good) < self.quorum * len(phase.asked):
+        quorum = 1.0 if self._needs_all(phase) else self.quorum
+        if missing and len(good) < quorum * len(phase.asked):
             words = "; ".join(f"{self.roster.names[i]}: {why}" for i, why in missing.items())
             raise QuorumError(f"round {phase.round}: too few sites answered: {words}")
         phase.present &= ~np.isin(phase.ids, list(missing))
@@ -218,6 +221,12 @@ class ServerSession:
         over = phase.purpose is not None and phase.trip == len(phase.purpose.forms)
         if over and phase.purpose is self.messages.evaluation and phase.culprit == NOBODY:
             self._finish_evaluation()
+
+    def _needs_all(self, phase: _Phase) -> bool:
+        """Whether nobody may be missing: a part of every row, or of what clients seal, would be."""
+        if phase.purpose is None or self.roster.owners is not None:
+            return True
+        return any(complete(form.trip) for form in phase.purpose.forms)
 
     def _checked(self, i: int, data: bytes) -> Any:
         """The reply of site i, if it is what was asked for."""

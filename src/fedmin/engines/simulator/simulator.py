@@ -64,7 +64,8 @@ class Simulator(Engine):
         stepper = Compiled(spec, run, data, jax.random.key(seed), every, rounds)
         keeper = None
         if checkpoint is not None:
-            whose = digest([run, data_checksum(federation), seed, every])
+            own = [federation.server_rows, federation.test]
+            whose = digest([run, data_checksum(federation), own, seed, every])
             keeper = Keeper(checkpoint, whose, every)
         driven = drive(
             stepper, ledger, federation.names, title=type(run.method).__name__, rounds=rounds,
