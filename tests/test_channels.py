@@ -184,18 +184,6 @@ def test_each_stage_draws_numbers_of_its_own():
     assert not np.allclose(both["update"], 2 * alone["update"])
 
 
-class Keys(fedmin.Channel):
-    """Asks for a trip of its own."""
-
-    def trips(self, roster):
-        return (fedmin.Exchange(None, print, print),)
-
-
-def test_a_channel_with_trips_of_its_own_is_refused_and_not_ignored(apart):
-    with pytest.raises(ValueError, match="needs trips of its own, which no engine makes yet"):
-        run(apart, fedmin.FedSGD(0.1), channel=fedmin.chain(fedmin.Clip(1.0), Keys()))
-
-
 class Twice(fedmin.Channel):
     """Sends half, and its server half doubles the sum and counts how often it did."""
 
