@@ -23,7 +23,7 @@ from fedmin.core.result import Result
 from fedmin.core.roster import Roster
 from fedmin.core.stopping import Rule
 from fedmin.domains import Entries
-from fedmin.engines.drive import Engine, Interrupt
+from fedmin.engines.drive import Engine, Interrupt, Settings
 from fedmin.engines.messages import reports_of
 from fedmin.engines.progress import Show
 from fedmin.engines.round import Run
@@ -87,10 +87,8 @@ def minimize(
     checks.is_a("engine", engine, Engine, "Simulator(), Loopback() or Processes()")
     if checkpoint is not None:
         checks.is_a("checkpoint", checkpoint, Checkpoint, 'Checkpoint("folder")')
-    result = engine.run(
-        run, federation, rounds=rounds, seed=seed, every=every, progress=progress,
-        checkpoint=checkpoint, interrupt=interrupt,
-    )  # fmt: skip
+    settings = Settings(rounds, seed, every, progress, checkpoint, interrupt)
+    result = engine.run(run, federation, settings)
     name = type(method).__name__
     if result.status == "diverged":
         words = f"{name} stopped at {result.reason}; the result has what came before"

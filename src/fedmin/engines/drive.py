@@ -120,22 +120,22 @@ class Book:
         }
 
 
+class Settings(NamedTuple):
+    """How long a run goes, and what is done beside it."""
+
+    rounds: int
+    seed: int
+    every: int  # rounds between two looks at the model
+    progress: Show = False
+    checkpoint: Checkpoint | None = None
+    interrupt: Interrupt | None = None
+
+
 class Engine(ABC):
     """What carries a run out: the simulator, loopback, processes."""
 
     @abstractmethod
-    def run(
-        self,
-        run: Run,
-        federation: Federation,
-        *,
-        rounds: int,
-        seed: int,
-        every: int,
-        progress: Show = False,
-        checkpoint: Checkpoint | None = None,
-        interrupt: Interrupt | None = None,
-    ) -> Result:
+    def run(self, run: Run, federation: Federation, settings: Settings) -> Result:
         """Run and return the result."""
 
 
@@ -154,12 +154,11 @@ def drive(
     clients: tuple[str, ...],
     *,
     title: str,
-    rounds: int,
+    settings: Settings,
     keeper: Keeper | None = None,
-    progress: Show = False,
-    interrupt: Interrupt | None = None,
 ) -> Driven:
     """Go on until all rounds are done, a rule holds, something is not finite, or one says stop."""
+    rounds, interrupt = settings.rounds, settings.interrupt
     clock = time.perf_counter()
     starts = stepper.begin()
     compile_seconds = time.perf_counter() - clock
@@ -172,7 +171,7 @@ def drive(
         if books[0].done:
             stepper.go_back(books[0].done)
     done = books[0].done
-    with Progress(title, rounds, progress) as bar:
+    with Progress(title, rounds, settings.progress) as bar:
         while done < rounds and any(book.status == "done" for book in books):
             room = rounds - done if keeper is None else min(rounds - done, keeper.room(done))
             length = min(length, stepper.longest, room)

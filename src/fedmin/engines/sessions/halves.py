@@ -14,13 +14,12 @@ from fedmin.core.result import Result
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows
 from fedmin.core.serialize import digest
-from fedmin.engines.drive import Interrupt, Segment, Stepper, drive, result_of
+from fedmin.engines.drive import Segment, Settings, Stepper, drive, result_of
 from fedmin.engines.measuring import is_lost
 from fedmin.engines.messages import Messages
-from fedmin.engines.progress import Show
 from fedmin.engines.round import NOBODY, SERVER, THE_SUM, Run, SiteState, State
 from fedmin.engines.sessions import wire
-from fedmin.engines.sessions.checkpoint import Checkpoint, Keeper
+from fedmin.engines.sessions.checkpoint import Keeper
 from fedmin.engines.sessions.server import QuorumError, ServerSession
 from fedmin.engines.sessions.site import run_name
 from fedmin.engines.weighing import ledger_of
@@ -122,16 +121,11 @@ def run_halves(
     federation: Federation,
     roster: Roster,
     open_sites: Callable[[Messages, list[Path | None]], Transport],
-    *,
-    rounds: int,
-    seed: int,
-    every: int,
-    progress: Show = False,
-    checkpoint: Checkpoint | None = None,
-    interrupt: Interrupt | None = None,
+    settings: Settings,
 ) -> Result:
     """Run, and return the result; `open_sites` is given the messages and a folder a site."""
-    test = federation.test
+    test, checkpoint = federation.test, settings.checkpoint
+    seed, every = settings.seed, settings.every
     server = ServerSession(
         run, roster, seed=seed, name=run_name(run, roster, seed),
         server_rows=federation.server_rows,
@@ -145,11 +139,10 @@ def run_halves(
         keeper = Keeper(checkpoint, digest(["halves", run, roster, own, seed, every]), every)
     transport = open_sites(server.messages, folders)
     try:
-        stepper = Halves(server, transport, every, rounds)
+        stepper = Halves(server, transport, every, settings.rounds)
         driven = drive(
             stepper, ledger_of(server.messages, roster.clients), roster.names,
-            title=type(run.method).__name__, rounds=rounds, keeper=keeper, progress=progress,
-            interrupt=interrupt,
+            title=type(run.method).__name__, settings=settings, keeper=keeper,
         )  # fmt: skip
         states = transport.states()
     finally:

@@ -12,11 +12,10 @@ from fedmin.core.federation import Federation
 from fedmin.core.ledger import Ledger
 from fedmin.core.result import Result
 from fedmin.core.serialize import digest
-from fedmin.engines.drive import Engine, Interrupt, Segment, Stepper, drive, result_of
+from fedmin.engines.drive import Engine, Segment, Settings, Stepper, drive, result_of
 from fedmin.engines.messages import messages_of, reports_of
-from fedmin.engines.progress import Show
 from fedmin.engines.round import Run
-from fedmin.engines.sessions.checkpoint import Checkpoint, Keeper
+from fedmin.engines.sessions.checkpoint import Keeper
 from fedmin.engines.simulator.layout import Data, lay_out
 from fedmin.engines.simulator.program import SEGMENT, ProgramSpec, programs
 from fedmin.engines.weighing import ledger_of
@@ -47,29 +46,19 @@ class Simulator(Engine):
                 f"FEDMIN_DEVICES sets how many there are, before fedmin is imported"
             )
 
-    def run(
-        self,
-        run: Run,
-        federation: Federation,
-        *,
-        rounds: int,
-        seed: int,
-        every: int,
-        progress: Show = False,
-        checkpoint: Checkpoint | None = None,
-        interrupt: Interrupt | None = None,
-    ) -> Result:
+    def run(self, run: Run, federation: Federation, settings: Settings) -> Result:
         """Run and return the result."""
         spec, data, ledger = self.prepare(run, federation)
-        stepper = Compiled(spec, run, data, jax.random.key(seed), every, rounds)
+        seed, every = settings.seed, settings.every
+        stepper = Compiled(spec, run, data, jax.random.key(seed), every, settings.rounds)
         keeper = None
-        if checkpoint is not None:
+        if settings.checkpoint is not None:
             own = [federation.server_rows, federation.test]
             whose = digest([run, data_checksum(federation), own, seed, every])
-            keeper = Keeper(checkpoint, whose, every)
+            keeper = Keeper(settings.checkpoint, whose, every)
         driven = drive(
-            stepper, ledger, federation.names, title=type(run.method).__name__, rounds=rounds,
-            keeper=keeper, progress=progress, interrupt=interrupt,
+            stepper, ledger, federation.names, title=type(run.method).__name__,
+            settings=settings, keeper=keeper,
         )  # fmt: skip
         return result_of(
             run, driven.books[0], stepper.state, federation.num_clients, seed=seed,

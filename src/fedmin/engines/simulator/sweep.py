@@ -14,7 +14,7 @@ from fedmin.core import checks
 from fedmin.core.federation import Federation
 from fedmin.core.method import Method
 from fedmin.core.result import Result
-from fedmin.engines.drive import drive, result_of
+from fedmin.engines.drive import Settings, drive, result_of
 from fedmin.engines.round import Run
 from fedmin.engines.simulator.simulator import Compiled, Simulator
 
@@ -70,8 +70,9 @@ def run_many(
     spec, data, ledger = engine.prepare(run, federation, batched=True)
     stepper = Compiled(spec, batch, data, keys, every, rounds)
     driven = drive(
-        stepper, ledger, federation.names, title=type(run.method).__name__, rounds=rounds
-    )
+        stepper, ledger, federation.names, title=type(run.method).__name__,
+        settings=Settings(rounds, seeds[0], every),
+    )  # fmt: skip
     return Sweep(
         result_of(
             dataclasses.replace(run, method=method), book,

@@ -10,10 +10,8 @@ from typing import Any
 
 from fedmin.core.federation import Federation
 from fedmin.core.result import Result
-from fedmin.engines.drive import Engine, Interrupt
-from fedmin.engines.progress import Show
+from fedmin.engines.drive import Engine, Settings
 from fedmin.engines.round import Run, SiteState
-from fedmin.engines.sessions.checkpoint import Checkpoint
 from fedmin.engines.sessions.halves import Transport, run_halves
 from fedmin.engines.sessions.site import SiteSession
 
@@ -42,18 +40,7 @@ class Loopback(Engine):
     Loopback()
     """
 
-    def run(
-        self,
-        run: Run,
-        federation: Federation,
-        *,
-        rounds: int,
-        seed: int,
-        every: int,
-        progress: Show = False,
-        checkpoint: Checkpoint | None = None,
-        interrupt: Interrupt | None = None,
-    ) -> Result:
+    def run(self, run: Run, federation: Federation, settings: Settings) -> Result:
         """Run and return the result."""
         roster = federation.roster(run.participation.everyone)
 
@@ -61,14 +48,11 @@ class Loopback(Engine):
             return Memory(
                 [
                     SiteSession(
-                        run, roster, i, federation.client(i), seed=seed, folder=folders[i],
+                        run, roster, i, federation.client(i), seed=settings.seed, folder=folders[i],
                         messages=messages,
                     )
                     for i in range(roster.clients)
                 ]
             )  # fmt: skip
 
-        return run_halves(
-            run, federation, roster, open_sites, rounds=rounds, seed=seed, every=every,
-            progress=progress, checkpoint=checkpoint, interrupt=interrupt,
-        )  # fmt: skip
+        return run_halves(run, federation, roster, open_sites, settings)

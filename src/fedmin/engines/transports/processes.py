@@ -22,10 +22,8 @@ from fedmin.core import checks
 from fedmin.core.federation import Federation
 from fedmin.core.result import Result
 from fedmin.core.rows import Rows
-from fedmin.engines.drive import Engine, Interrupt
-from fedmin.engines.progress import Show
+from fedmin.engines.drive import Engine, Settings
 from fedmin.engines.round import Run
-from fedmin.engines.sessions.checkpoint import Checkpoint
 from fedmin.engines.sessions.halves import Transport, run_halves
 from fedmin.engines.sessions.packets import ClientError
 from fedmin.engines.transports import pipes
@@ -104,21 +102,14 @@ class Processes(Engine):
         if self.workers is not None:
             checks.at_least("workers", self.workers, 1)
 
-    def run(
-        self,
-        run: Run,
-        federation: Federation,
-        *,
-        rounds: int,
-        seed: int,
-        every: int,
-        progress: Show = False,
-        checkpoint: Checkpoint | None = None,
-        interrupt: Interrupt | None = None,
-    ) -> Result:
+    def run(self, run: Run, federation: Federation, settings: Settings) -> Result:
         """Run and return the result."""
         roster = federation.roster(run.participation.everyone)
-        words = {"run": to_words(run), "roster": to_words(roster), "seed": seed}  # refused early
+        words = {
+            "run": to_words(run),
+            "roster": to_words(roster),
+            "seed": settings.seed,
+        }  # refused early
         workers = min(self.workers or os.cpu_count() or 1, roster.clients)
 
         def open_sites(messages: Any, folders: list[Path | None]) -> Piped:
@@ -134,10 +125,7 @@ class Processes(Engine):
                 raise
             return piped
 
-        return run_halves(
-            run, federation, roster, open_sites, rounds=rounds, seed=seed, every=every,
-            progress=progress, checkpoint=checkpoint, interrupt=interrupt,
-        )  # fmt: skip
+        return run_halves(run, federation, roster, open_sites, settings)
 
 
 def _started(words: dict[str, Any], rows: Rows) -> subprocess.Popen:
