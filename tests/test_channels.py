@@ -219,6 +219,7 @@ def test_what_the_server_learns_is_said():
     assert str(both.learns) == (
         "each client's reply, shortened to a bound, its largest entries only"
     )
+    assert str(fedmin.Learns(noisy=True)) == "each client's reply with noise, as it is"
     hidden = fedmin.Learns(each=False, least=3, noisy=True)
     assert str(hidden) == "the sum of at least 3 clients' replies with noise, each as it is"
 

@@ -105,8 +105,8 @@ def test_a_process_is_given_its_own_rows_only(monkeypatch):
 def test_a_process_that_dies_is_named(monkeypatch):
     started = processes._started
 
-    def short_lived(words, rows):
-        process = started(words, rows)
+    def short_lived(name, words, rows):
+        process = started(name, words, rows)
         if words["me"] == 1:
             process.send_signal(signal.SIGKILL)
         return process

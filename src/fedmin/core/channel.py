@@ -55,9 +55,9 @@ class Learns(NamedTuple):
     how: str = "as it is"  # what was done to a reply before
 
     def __str__(self) -> str:
-        if self.each:
-            return f"each client's reply, {self.how}"
         noise = " with noise" if self.noisy else ""
+        if self.each:
+            return f"each client's reply{noise}, {self.how}"
         return f"the sum of at least {self.least} clients' replies{noise}, each {self.how}"
 
 

@@ -199,6 +199,8 @@ class ServerSession:
         assert phase is not None
         good: dict[int, Any] = {}
         missing: dict[int, str] = {}
+        strangers = [i for i in replies if i not in phase.asked]
+        self.refused += [(i, "it was not asked") for i in strangers]
         for i in phase.asked:
             if i not in replies:
                 missing[i] = "no reply came"

@@ -117,7 +117,7 @@ class Processes(Engine):
             try:
                 for i, folder in enumerate(folders):
                     own = {**words, "me": i, "folder": None if folder is None else str(folder)}
-                    piped.processes.append(_started(own, federation.client(i)))
+                    piped.processes.append(_started(roster.names[i], own, federation.client(i)))
                 for i in range(roster.clients):
                     piped.heard(i)
             except BaseException:
@@ -128,7 +128,7 @@ class Processes(Engine):
         return run_halves(run, federation, roster, open_sites, settings)
 
 
-def _started(words: dict[str, Any], rows: Rows) -> subprocess.Popen:
+def _started(name: str, words: dict[str, Any], rows: Rows) -> subprocess.Popen:
     """A site's process, told what to run and given its rows."""
     like = jax.tree.map(lambda a: np.zeros(0, a.dtype), rows)
     said = {
@@ -144,6 +144,12 @@ def _started(words: dict[str, Any], rows: Rows) -> subprocess.Popen:
     )  # fmt: skip
     arrays = io.BytesIO()
     np.savez(arrays, *[np.asarray(a) for a in jax.tree.leaves(rows)])
-    pipes.send(process.stdin, pipes.OPEN, json.dumps(said).encode())  # type: ignore[arg-type]
-    pipes.send(process.stdin, pipes.ROWS, arrays.getvalue())  # type: ignore[arg-type]
+    try:
+        pipes.send(process.stdin, pipes.OPEN, json.dumps(said).encode())  # type: ignore[arg-type]
+        pipes.send(process.stdin, pipes.ROWS, arrays.getvalue())  # type: ignore[arg-type]
+    except OSError:
+        process.kill()
+        code = process.wait()
+        why = f"client {name}: its process ended with exit code {code} before it was told its run"
+        raise ClientError(why) from None
     return process
