@@ -44,6 +44,13 @@ def fluid(run: Run) -> Run:
     return jax.tree.map(lambda a: jnp.asarray(a) if isinstance(a, float) else a, run)
 
 
+def looking(run: Run) -> Run:
+    """What a look at the model takes of a run: the problem and the metrics. Runs that differ in
+    their method only look alike, and use one program for it."""
+    none: Any = None
+    return Run(run.problem, none, none, none, run.record, None)
+
+
 class SiteState(eqx.Module):
     """What a site remembers from round to round: its owner is the site, and nobody else.
 

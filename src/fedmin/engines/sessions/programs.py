@@ -5,7 +5,8 @@ from typing import Any
 import jax.numpy as jnp
 
 from fedmin.channels import Plain
-from fedmin.core.method import Exchange, Now
+from fedmin.core.channel import Channel
+from fedmin.core.method import Exchange, Now, Trip
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows
 from fedmin.engines.compiled import PROGRAMS, Filtered, form_of
@@ -13,46 +14,48 @@ from fedmin.engines.measuring import evaluation, finished, rows_sums
 from fedmin.engines.round import Run, ServerState, combine, server_part, site_part
 
 
-def site_programs(run: Run, roster: Roster) -> tuple[Any, Any]:
-    return PROGRAMS.get(
-        ("site", form_of(run, roster.unnamed())),
-        lambda: (Filtered(_training), Filtered(_evaluation)),
-    )
+def site_program(run: Run, roster: Roster) -> Filtered:
+    """A site's part of a trip: of a round, or of a look at the model (`looking(run)`)."""
+    (found,) = PROGRAMS.get(("site", form_of(run, roster)), lambda: (Filtered(_site),))
+    return found
 
 
-def _training(run: Run, roster: Roster, e: int, rows, state, memory, down, share, now: Now):
-    trip = run.method.exchanges(run.problem, roster)[e]
-    return site_part(run, run.channel, trip, rows, state, memory, down, share, now)
+def server_programs(run: Run, roster: Roster) -> tuple[Filtered, Filtered]:
+    """What the server says on a trip, and what it does with the replies."""
+    form = ("server", form_of(run, roster))
+    return PROGRAMS.get(form, lambda: (Filtered(_broadcast), Filtered(_server)))
 
 
-def _evaluation(run: Run, roster: Roster, e: int, rows, state, memory, down, share, now: Now):
-    trip = evaluation(run, roster).trips[e]
-    return site_part(run, Plain(), trip, rows, state, memory, down, share, now)
+def values_program(run: Run) -> Filtered:
+    """From the sums of a look at the model to what is recorded."""
+    (found,) = PROGRAMS.get(("values", form_of(run)), lambda: (Filtered(_values),))
+    return found
 
 
-def server_programs(run: Run, roster: Roster) -> tuple[Any, ...]:
-    return PROGRAMS.get(
-        ("server", form_of(run, roster.unnamed())),
-        lambda: (Filtered(_broadcast), Filtered(_server), Filtered(_values)),
-    )
+def _trips(run: Run, roster: Roster) -> tuple[Trip, ...]:
+    if run.method is None:
+        return evaluation(run, roster).trips
+    return run.method.exchanges(run.problem, roster)
 
 
-def _trip(run: Run, roster: Roster, training: bool, e: int) -> Any:
-    if training:
-        return run.method.exchanges(run.problem, roster)[e]
-    return evaluation(run, roster).trips[e]
+def _channel(run: Run) -> Channel:
+    return Plain() if run.channel is None else run.channel
 
 
-def _broadcast(run: Run, roster: Roster, training: bool, e: int, server: Any, now: Any):
-    return _trip(run, roster, training, e).broadcast(run.problem, server, now)
+def _site(run: Run, roster: Roster, e: int, rows, state, memory, down, share, now: Now):
+    trip = _trips(run, roster)[e]
+    return site_part(run, _channel(run), trip, rows, state, memory, down, share, now)
 
 
-def _server(
-    run: Run, roster, training: bool, e: int, server_rows, server, memory, info, sent, cohort, now
-):
-    exchange = _trip(run, roster, training, e)
+def _broadcast(run: Run, roster: Roster, e: int, server: Any, now: Any):
+    broadcast = _trips(run, roster)[e].broadcast
+    assert broadcast is not None
+    return broadcast(run.problem, server, now)
+
+
+def _server(run: Run, roster, e: int, server_rows, server, memory, info, sent, cohort, now):
+    exchange, channel = _trips(run, roster)[e], _channel(run)
     assert isinstance(exchange, Exchange)
-    channel = run.channel if training else Plain()
     combined = sent if exchange.reduce == "gather" else combine(channel, exchange, sent)
     return server_part(
         run, channel, exchange, server_rows, server, memory, info, combined, cohort, now

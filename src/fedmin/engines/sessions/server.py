@@ -31,11 +31,12 @@ from fedmin.engines.round import (
     ServerState,
     fluid,
     key_of,
+    looking,
     now_at,
     start_key,
 )
 from fedmin.engines.sessions import wire
-from fedmin.engines.sessions.programs import server_programs
+from fedmin.engines.sessions.programs import server_programs, values_program
 from fedmin.engines.sessions.seal import key_like
 from fedmin.engines.sessions.wire import Envelope, MessageError, NotFiniteError
 
@@ -85,7 +86,11 @@ class ServerSession:
         self.key, self.unnamed = jax.random.key(seed), roster.unnamed()
         self.secret = self.key if secret is None else secret
         info, self.names = reports_of(run, roster, server_rows)
-        self.programs = server_programs(self.run, roster)
+        # of a look at the model, and of a round
+        self.programs = [
+            (run, server_programs(run, self.unnamed)) for run in (looking(self.run), self.run)
+        ]
+        self.finish = values_program(self.run)
         kept = tuple(
             jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), form.server_memory)
             for form in self.messages.training.forms
@@ -165,8 +170,8 @@ class ServerSession:
         if trip.broadcast is not None:
             training = purpose is self.messages.training
             state = self.state.method if training else self._look
-            args = (self.run, self.unnamed, training, e, state, self._now())
-            down = jax.device_get(self.programs[0](*args))
+            run, (say, _) = self.programs[training]
+            down = jax.device_get(say(run, self.unnamed, e, state, self._now()))
         found = []
         for i in phase.asked:
             own = jax.tree.map(lambda a, i=i: a[i], down) if trip.addressed else down
@@ -281,10 +286,10 @@ class ServerSession:
         state, memory, info = (self._look, (), {})
         if training:
             state, memory, info = old.method, old.channel[e], old.info
-        state, memory, info, fine = self.programs[1](
-            self.run, self.unnamed, training, e, self.server_rows, state, memory, info,
-            sent, cohort, self._now(),
-        )  # fmt: skip
+        run, (_, take_in) = self.programs[training]
+        state, memory, info, fine = take_in(
+            run, self.unnamed, e, self.server_rows, state, memory, info, sent, cohort, self._now()
+        )
         if not fine:
             phase.culprit = THE_SUM
         elif training:
@@ -297,7 +302,7 @@ class ServerSession:
         phase, state = self._phase, self.state
         assert phase is not None
         sums = self.evaluation.sums(self._look) if self.evaluation.trips else {}
-        values = np.asarray(self.programs[2](self.run, state, sums, self.test))
+        values = np.asarray(self.finish(self.run, state, sums, self.test))
         best: Best | None = best_of(self.run, self.names, state.best, state, values, phase.round)
         self.state = ServerState(state.method, state.channel, state.info, best)
         self.values = values

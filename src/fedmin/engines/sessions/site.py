@@ -28,13 +28,14 @@ from fedmin.engines.round import (
     fluid,
     key_of,
     known,
+    looking,
     now_at,
     start_key,
 )
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.checkpoint import Files
 from fedmin.engines.sessions.packets import ClientError, Packets
-from fedmin.engines.sessions.programs import site_programs
+from fedmin.engines.sessions.programs import site_program
 from fedmin.engines.sessions.wire import Envelope, MessageError
 
 
@@ -92,7 +93,10 @@ class SiteSession:
         self.key = jax.random.key(seed)
         self.secret = self.key if secret is None else secret
         self.rows, self.unnamed = roster.view(me, rows), roster.unnamed()
-        self.programs = site_programs(self.run, roster)
+        # of a look at the model, and of a round
+        self.programs = [
+            (run, site_program(run, self.unnamed)) for run in (looking(self.run), self.run)
+        ]
         self.state = self._first_state()
         self.packets = Packets(me, roster, self.run_name)
         self.place = BEGINNING
@@ -224,11 +228,11 @@ class SiteSession:
         now = now_at(self.key, self.secret, jnp.int32(place.round), number, me)
         state = self.state
         held, memory = (state.client, state.memory[e]) if training else ((), ())
-        part = self.programs[0] if training else self.programs[1]
+        run, part = self.programs[training]
         share = jnp.asarray(self.roster.share(me))
         try:
             sent, held, memory, fine = part(
-                self.run, self.unnamed, e, self.rows, held, memory, down, share, now
+                run, self.unnamed, e, self.rows, held, memory, down, share, now
             )
             fine = bool(fine)
         except Exception as error:
