@@ -123,8 +123,8 @@ def test_no_run_is_begun_after_a_signal(tmp_path):
 
 SCRIPT = """
     import pathlib, signal, sys, numpy as np, fedmin
-# a shell that runs the tests in its background has it ignored
-signal.signal(signal.SIGINT, signal.default_int_handler)
+    # a shell that runs the tests in its background has it ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     rng = np.random.default_rng(0)
     federation = fedmin.Federation.from_clients(
         [(rng.standard_normal((40, 5)), rng.standard_normal(40)) for _ in range(3)]
