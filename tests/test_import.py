@@ -86,6 +86,8 @@ def test_only_the_number_of_devices_is_set_and_jax_is_not_started():
 
 def test_a_jax_that_has_started_is_left_alone():
     found = changed(before="jax.devices()", FEDMIN_DEVICES="3")
+    # a JAX that has started starts threads of its own when it likes, on a slow machine later
+    found["rest"] = [what for what in found["rest"] if what != "threads"]
     assert found == {"settings": [], "rest": [], "devices": 1}
 
 
