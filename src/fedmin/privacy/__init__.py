@@ -1,5 +1,10 @@
-"""Privacy: who learns what of whom in a run, in words and as data.
+"""Privacy: who learns what of whom in a run; who is who; what a site allows, and what left it.
 
-`observers.py` lists what leaves each party and who sees it; `fedmin show` prints it. Accountants,
-private set intersection and audits have their place here too. May import: core, channels.
+observers.py     what leaves each party and who sees it, in words and as data: `fedmin show`
+certificates.py  what certificates say and the files they are in
+authority.py     a federation's own certificate authority
+identity.py      a party's key and certificate, and whom it believes
+policy.py        what a site allows, whatever the server says
+departures.py    an append-only log of everything that left a site
+May import: core, channels. Accountants, set intersection and audits have their place here too.
 """
