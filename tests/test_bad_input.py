@@ -174,6 +174,8 @@ TABLE = [
     (lambda: minimize(rounds=True), "rounds must be a whole number, got True"),
     (lambda: minimize(every=0), "every must be at least 1, got 0"),
     (lambda: minimize(seed=-1), "seed must be at least 0, got -1"),
+    (lambda: minimize(seed=2**32), "seed must be below 2.32 = 4294967296, got 4294967296"),
+    (lambda: minimize(seed=True), "seed must be a whole number, got True"),
     (lambda: FedAvg(local_steps=0), "local_steps must be at least 1, got 0"),
     (lambda: FedAvg(local_steps=1.5), "local_steps must be a whole number, got 1.5"),
     (lambda: FedAvg(epochs=0), "epochs must be at least 1, got 0"),
@@ -255,7 +257,11 @@ TABLE = [
     (lambda: sweep(over={"local_steps": [1, 2]}), "local_steps is a count .*one by one"),
     (lambda: sweep(over={"step": []}), "at least one value"),
     (lambda: sweep(over={"step": [0.1, -0.1]}), "step must be more than 0.*got -0.1"),
+    (lambda: sweep(over={"step": [0.1, 0.2, 0.1]}), "a value of step twice"),
     (lambda: sweep(seeds=()), "at least one seed"),
+    (lambda: sweep(seeds=(1, 0, 1)), "seeds has 1 twice"),
+    (lambda: sweep(seeds=(0.5,)), "seeds must be a whole number, got 0.5"),
+    (lambda: sweep(seeds=(2**32 + 1,)), "seeds must be below 2.32"),
     (lambda: sweep(engine=fedmin.Loopback()), "engine must be like Simulator"),
 ]  # fmt: skip
 

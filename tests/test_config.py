@@ -113,7 +113,7 @@ def all_pieces(text: str) -> list:
     [
         ("local_steps = 2", "local_step = 2", "line 17: fedavg has no 'local_step'; did you mean"),
         ("local_steps = 2", "local_steps = 0", "line 17: local_steps must be at least 1, got 0"),
-        ("[0.1, 0.4]", '"big"', "line 16: step must be a number, got 'big'"),
+        ("[0.1, 0.4]", '"big"', "line 16: step must be a number or a table .*, got 'big'"),
         ("[0.1, 0.4]", "[]", "line 16: step is an empty list"),
         ('"fedavg"', '"fedavgg"', "line 15: unknown method 'fedavgg'; did you mean 'fedavg'"),
         ("rounds = 3", "rounds = 2.5", "line 25: rounds must be a whole number, got 2.5"),
@@ -121,8 +121,38 @@ def all_pieces(text: str) -> list:
         ("rounds = 3", "rounds = 0", "line 25: rounds must be at least 1, got 0"),
         ("rounds = 3", "rounds = 3\nevery = 0", "line 26: every must be at least 1, got 0"),
         ("seeds = [0, 7]", "seeds = []", "line 26: seeds is an empty list"),
-        ("seeds = [0, 7]", "seeds = 7", "line 26: seeds must be a list, got 7"),
+        ("seeds = [0, 7]", "seeds = 7", "line 26: seeds must be a list of whole numbers, got 7"),
         ("seeds = [0, 7]", "seeds = [-1]", "line 26: seeds must be at least 0, got -1"),
+        ("seeds = [0, 7]", "seeds = [7, 0, 7]", "line 26: seeds has 7 twice"),
+        ("seeds = [0, 7]", f"seeds = [{2**32}]", "line 26: seeds must be below 2.32 = 4294967296"),
+        ("seeds = [0, 7]", "seeds = [true]", "line 26: seeds must be a list of whole numbers"),
+        ("[0.1, 0.4]", "[0.1, 0.4, 0.1]", "line 16: step has 0.1 twice"),
+        ("[0.1, 0.4]", "true", "line 16: step must be a number or a table with a name, got True"),
+        ("standardize = true", 'standardize = "no"', "line 3: standardize must be true or false"),
+        ("standardize = true", "standardize = 0", "line 3: standardize must be true or false"),
+        ("standardize = true", "test_fraction = true", "line 3: test_fraction must be a number"),
+        (
+            "clients = 4",
+            "clients = 4\nseed = true",
+            "line 8: seed must be a whole number, got True",
+        ),
+        (
+            "clients = 4",
+            'clients = 4\nweights = ["a", 1]',
+            "line 8: weights must be a word or a list of",
+        ),
+        ("bias = true", 'bias = "no"', "line 12: bias must be true or false, got 'no'"),
+        (
+            "bias = true",
+            'smallest_with_loss_at_most = "low"',
+            "line 12: smallest.* must be a number",
+        ),
+        ('"softmax"', '"mlp"\nhidden = [3.5]', "line 12: hidden must be a list of whole numbers"),
+        (
+            'batches = {name = "blocks", size = 8}',
+            'batches = "full"',
+            'line 18: batches must be a table with a name, such as {name = "full"}, got',
+        ),
         ("rounds = 3", "rounds = 3\ncheckpoint_rounds = 0", "line 26: checkpoint_rounds must be"),
         ("rounds = 3", "rounds = 3\ncheckpoint_seconds = 0", "line 26: checkpoint_seconds must be"),
         (
@@ -157,6 +187,65 @@ def all_pieces(text: str) -> list:
 def test_what_is_wrong_is_named_with_its_line(old, new, words):
     with pytest.raises(ConfigError, match=words):
         all_pieces(FILE.replace(old, new))
+
+
+def domain(words: str) -> str:
+    text = FILE.replace('name = "fedavg"', 'name = "fedmid"').replace('name = "topk"\nk = 5', "")
+    text = text.replace("[channel]", "[domain]\n" + words)
+    return text.replace("step = [0.1, 0.4]", "step = 0.1").replace("[0, 7]", "[0]")
+
+
+EACH = ", ".join(["-1.0"] * 42)  # a number for each entry of x
+PARTS = 'weights = {name = "l1ball", radius = 1}, bias = {name = "l2ball", radius = 2.0}'
+
+
+@pytest.mark.parametrize(
+    ("text", "runs"),
+    [
+        (domain(f'name = "l0ball"\ntau = 1\ngroups = [{", ".join(["0, 1, 2"] * 14)}]'), 1),
+        (domain('name = "l0ball"\ntau = 1\nfree = ["bias"]'), 1),
+        (domain('name = "entries"\nindices = [0, 1, 2]'), 1),
+        (domain(f'name = "box"\nupper = 1\nlower = [{EACH}]'), 1),
+        (domain('name = "l1ball"\nradius = [1.0, 2]'), 2),
+        (domain(f'name = "product"\nsets = {{{PARTS}}}'), 1),
+        (domain('name = "product"\nsets = {name = "l1ball", radius = 1.0}'), 1),
+        (FILE.replace("clients = 4", "clients = 4\nweights = [1, 2, 3, 4]"), 4),
+        (FILE.replace("clients = 4", 'clients = 4\nweights = ["sizes", "uniform"]'), 8),
+        (FILE.replace("clients = 4", "clients = 4\nseed = [0, 1]"), 8),
+        (FILE.replace("standardize = true", "standardize = [true, false]"), 8),
+        (FILE.replace("standardize = true", "test_fraction = [0.1, 0.2]"), 8),
+        (FILE.replace('"wine"', '["wine", "breast_cancer"]'), 8),
+        (FILE.replace("bias = true", "bias = [true, false]"), 8),
+        (FILE.replace('"softmax"', '"mlp"\nhidden = [4, 3]'), 4),
+        (FILE.replace('"softmax"', '"mlp"\nhidden = [[4], [4, 3]]'), 8),
+    ],
+)
+def test_a_list_is_one_value_where_the_field_takes_it_and_a_grid_elsewhere(text, runs):
+    config = Config(text)
+    jobs = config.jobs()
+    assert len({job.id for job in jobs}) == runs == len(jobs)
+    for job in (jobs[0], jobs[-1]):
+        pieces = fitted(job)[0]
+        (again,) = Config(tomli_w.dumps(job.resolved())).jobs()
+        assert again.id == job.id
+        found = fitted(again)[0]
+        assert serialize((found.problem, found.method)) == serialize(
+            (pieces.problem, pieces.method)
+        )
+        np.testing.assert_array_equal(
+            found.federation.pool.x.values, pieces.federation.pool.x.values
+        )
+        np.testing.assert_array_equal(found.federation.weights, pieces.federation.weights)
+
+
+def test_standardizing_is_what_the_file_says():
+    plain, scaled = (
+        Config(FILE.replace("standardize = true", f"standardize = {word}"))
+        for word in ("false", "true")
+    )
+    means = [c.pieces(c.jobs()[0]).federation.pool.x.values.mean(axis=0) for c in (plain, scaled)]
+    assert np.abs(means[0]).max() > 100
+    assert np.abs(means[1]).max() < 1e-4
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -82,7 +82,7 @@ def minimize(
     run = assemble(problem, federation, method, participation, channel, record, stop)
     checks.at_least("rounds", rounds, 1)
     checks.at_least("every", every, 1)
-    checks.at_least("seed", seed, 0)
+    checks.seed("seed", seed)
     engine = Simulator() if engine is None else engine
     checks.is_a("engine", engine, Engine, "Simulator(), Loopback() or Processes()")
     if checkpoint is not None:
@@ -132,11 +132,8 @@ def sweep(
     """
     checks.at_least("rounds", rounds, 1)
     checks.at_least("every", every, 1)
-    seeds = [int(seed) for seed in seeds]
-    if not seeds:
-        raise ValueError("seeds must name at least one seed, got none")
-    for seed in seeds:
-        checks.at_least("seed", seed, 0)
+    seeds = list(seeds)
+    checks.seeds(seeds)
     run = assemble(problem, federation, method, participation, channel, record, None)
     engine = Simulator() if engine is None else engine
     checks.is_a("engine", engine, Simulator, "Simulator()")

@@ -33,6 +33,23 @@ def between(
         raise ValueError(f"{name} must be {above} {low:g}{below}, got {first:g}")
 
 
+def seed(name: str, value: Any) -> None:
+    """Refuse what is no seed: JAX has 2^32 of them, and would take a larger number modulo that."""
+    at_least(name, value, 0)
+    if value >= 2**32:
+        raise ValueError(f"{name} must be below 2^32 = {2**32}, got {value}")
+
+
+def seeds(values: Sequence) -> None:
+    """Refuse seeds that are none, or that are there twice: those runs would be one and the same."""
+    if not len(values):
+        raise ValueError("seeds must name at least one seed, got none")
+    for i, value in enumerate(values):
+        seed("seeds", value)
+        if value in values[:i]:
+            raise ValueError(f"seeds has {value} twice; each of them is one run")
+
+
 def positive(name: str, value: Any) -> None:
     """Refuse a number that is not above zero."""
     between(name, value, 0.0, open_low=True)

@@ -215,7 +215,9 @@ class Support(Metric):
     [3.0, 0.667, 0.5, 0.571]
     """
 
-    truth: Any = eqx.field(default=None, converter=lambda a: None if a is None else np.asarray(a))
+    truth: np.ndarray | None = eqx.field(
+        default=None, converter=lambda a: None if a is None else np.asarray(a)
+    )
     on: Literal["train", "test"] = eqx.field(default="train", static=True)
     needs = frozenset()  # of the model alone
 

@@ -91,10 +91,21 @@ def load(name: str, **options: Any) -> Table | Synthetic:
         ...
     ValueError: unknown data set 'digit'; did you mean 'digits'?
     """
+    make, first = maker(name)
+    known = list(inspect.signature(make).parameters)[len(first) :]
+    for option in options:
+        if option not in known:
+            hint = nearest(option, known) if known else "it takes none"
+            raise ValueError(f"{name}: unknown option {option!r}; {hint}")
+    return make(*first, **options)
+
+
+def maker(name: str) -> tuple[Callable, tuple[Any, ...]]:
+    """The function that makes a data set, and its first arguments; the others are options."""
     if name in EMBEDDED:
-        return _call(name, load_embedded, options, name)
+        return load_embedded, (name,)
     if name in SYNTHETIC:
-        return _call(name, SYNTHETIC[name], options)
+        return SYNTHETIC[name], ()
     entry = CATALOGUE.get(name)
     if entry is None:
         raise ValueError(f"unknown data set {name!r}; {nearest(name, DATASETS)}")
@@ -102,13 +113,4 @@ def load(name: str, **options: Any) -> Table | Synthetic:
         raise ValueError(
             f"{name} is not a table but {entry.summary}; fetch({name!r}) finds its file"
         )
-    return _call(name, PUBLIC[entry.kind], options, entry)
-
-
-def _call(name: str, make: Callable, options: dict[str, Any], *first: Any):
-    known = list(inspect.signature(make).parameters)[len(first) :]
-    for option in options:
-        if option not in known:
-            hint = nearest(option, known) if known else "it takes none"
-            raise ValueError(f"{name}: unknown option {option!r}; {hint}")
-    return make(*first, **options)
+    return PUBLIC[entry.kind], (entry,)

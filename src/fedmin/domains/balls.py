@@ -172,8 +172,8 @@ class Box(Domain):
     Array([0., 3.], dtype=float32)
     """
 
-    lower: Any = eqx.field(converter=_bound)
-    upper: Any = eqx.field(converter=_bound)
+    lower: float | Array = eqx.field(converter=_bound)
+    upper: float | Array = eqx.field(converter=_bound)
     size: int | None = eqx.field(default=None, static=True, repr=False)  # d, of the problem
 
     bounded = True

@@ -16,18 +16,21 @@ before any work.
 """
 
 from pathlib import Path
+from typing import Any
 
 from fedmin.core import checks
 from fedmin.runs import grid
 from fedmin.runs.document import ConfigError, Document
+from fedmin.runs.fields import fits, said
 from fedmin.runs.grid import Job
-from fedmin.runs.pieces import SECTIONS, Pieces, pieces
+from fedmin.runs.pieces import Pieces, pieces
 from fedmin.runs.registries import KINDS
-from fedmin.runs.values import check_type, pick
+from fedmin.runs.sections import SECTIONS
+from fedmin.runs.values import pick
 
-RUN_KEYS: dict[str, type] = {
-    "rounds": int, "seeds": list, "every": int, "record": list, "stop": dict, "engine": str,
-    "checkpoint_rounds": int, "checkpoint_seconds": float, "log": list,
+RUN_KEYS: dict[str, Any] = {
+    "rounds": int, "seeds": list[int], "every": int, "record": list[str | dict], "stop": dict,
+    "engine": str, "checkpoint_rounds": int, "checkpoint_seconds": float, "log": list[str],
 }  # fmt: skip
 RUN_COUNTS = ("rounds", "every", "checkpoint_rounds")  # 1 at least
 
@@ -37,7 +40,7 @@ class Config(Document):
 
     def __init__(self, text: str, source: str = "configuration"):
         super().__init__(text, source)
-        sections = {**SECTIONS, "data": None, "run": None}
+        sections = {**SECTIONS, "run": None}
         for key in self.words:
             if key not in sections:
                 self.fail(key, f"unknown section [{key}]; {checks.nearest(key, sections)}")
@@ -68,7 +71,9 @@ class Config(Document):
             if key not in RUN_KEYS:
                 near = checks.nearest(key, RUN_KEYS)
                 self.fail(f"run.{key}", f"unknown key {key!r} in [run]; {near}")
-            check_type(self, f"run.{key}", value, RUN_KEYS[key])
+            if not fits(value, RUN_KEYS[key]):
+                words = f"{key} must be {said(RUN_KEYS[key])}, got {value!r}"
+                self.fail(f"run.{key}", words)
         if "rounds" not in run:
             self.fail("run", "[run] needs rounds, such as rounds = 100")
         for name in run.get("log", []):
@@ -79,8 +84,7 @@ class Config(Document):
         try:
             for key in RUN_COUNTS:
                 checks.at_least(key, run.get(key, 1), 1)
-            for seed in seeds:
-                checks.at_least("seeds", seed, 0)
+            checks.seeds(seeds)
             checks.positive("checkpoint_seconds", run.get("checkpoint_seconds", 1.0))
         except (ValueError, TypeError) as error:
             self.refuse("run", run, error)

@@ -99,8 +99,72 @@ def depth(value: Any) -> int:
     return 1 + (depth(value[0]) if value else 0)
 
 
-def fits(value: Any, kind: type) -> bool:
-    """Whether a value from a file is of this plain type; a whole number is a number too."""
+# in the order in which they are said, one of them and several
+PLAIN: dict[Any, tuple[str, str]] = {
+    bool: ("true or false", "true or false"),
+    int: ("a whole number", "whole numbers"),
+    float: ("a number", "numbers"),
+    str: ("a word", "words"),
+    dict: ("a table", "tables"),
+}
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value from a file may stand in a field of this type.
+
+    A whole number is a number too, and nothing else is what it is not: "no" is not false, true is
+    not 1. What is inside of a table is for its own fields to say.
+    """
+    return any(_fits(value, option) for option in options_of(hint))
+
+
+def _fits(value: Any, option: Any) -> bool:
+    origin, arguments = typing.get_origin(option) or option, typing.get_args(option)
+    if origin is Any:
+        return True
+    if origin is Literal:
+        return any(type(value) is type(word) and value == word for word in arguments)
+    if origin in PLAIN or origin is Mapping:
+        return _is_plain(value, dict if origin is Mapping else origin)
+    if origin in LISTS:
+        several = arguments if _counted(origin, arguments) else None
+        right = isinstance(value, list) and (several is None or len(several) == len(value))
+        return right and all(fits(each, element_of(option)) for each in value)
+    if origin in ARRAYS:  # all of them are vectors
+        return isinstance(value, list) and all(_is_plain(each, float) for each in value)
+    # an activation by its name, and everything else by a table
+    return isinstance(value, str if origin is Callable else dict)
+
+
+def _is_plain(value: Any, kind: Any) -> bool:
     if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
+        kind = (int, float)
     return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+
+
+def _counted(origin: Any, arguments: tuple[Any, ...]) -> bool:
+    """Whether a list has a length of its own, as a shape has."""
+    return origin is tuple and bool(arguments) and Ellipsis not in arguments
+
+
+def said(hint: Any, several: bool = False) -> str:
+    """What a field takes, in words: "a number or a table with a name", "a list of words"."""
+    found = {_said(option, several) for option in options_of(hint)}
+    plain = [names[several] for names in PLAIN.values() if names[several] in found]
+    return " or ".join([*plain, *sorted(found - set(plain))])
+
+
+def _said(option: Any, several: bool) -> str:
+    origin, arguments = typing.get_origin(option) or option, typing.get_args(option)
+    if origin in PLAIN or origin is Mapping:
+        return PLAIN[dict if origin is Mapping else origin][several]
+    if origin is Literal:
+        return " or ".join(map(repr, arguments))
+    if origin in LISTS or origin in ARRAYS:
+        inside = float if origin in ARRAYS else element_of(option)
+        of = "" if inside is Any else f" of {said(inside, several=True)}"
+        length = f" of length {len(arguments)}" if _counted(origin, arguments) else ""
+        return f"{'lists' if several else 'a list'}{length}{of}"
+    if origin is Callable:
+        return "the names of functions" if several else "the name of a function"
+    return "tables with a name" if several else "a table with a name"

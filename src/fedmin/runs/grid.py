@@ -8,8 +8,9 @@ from typing import Any
 from fedmin.core.environment import versions
 from fedmin.core.serialize import digest
 from fedmin.runs.document import Document
-from fedmin.runs.fields import depth, depth_of, fields_of
-from fedmin.runs.pieces import NO_EFFECT, SECTIONS, Words, with_defaults
+from fedmin.runs.fields import depth, depth_of, fits
+from fedmin.runs.pieces import NO_EFFECT, Words, with_defaults
+from fedmin.runs.sections import SECTIONS, fields_at
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,10 @@ def jobs(document: Document) -> Iterator[Job]:
         if not values:
             key = place.partition(".")[2]
             document.fail(place, f"{key} is an empty list; give at least one value")
+        twice = next((v for i, v in enumerate(values) if v in values[:i]), None)
+        if twice is not None:
+            key = place.partition(".")[2]
+            document.fail(place, f"{key} has {_short(twice)} twice; they would be one run")
     seeds = words["run"].get("seeds", [0])
     if len(seeds) > 1:
         lists["seed"] = seeds
@@ -77,13 +82,17 @@ def jobs(document: Document) -> Iterator[Job]:
 
 
 def _is_grid(words: Words, section: str, key: str, value: Any) -> bool:
-    """Whether a list is a grid: it nests deeper than the values that the field takes."""
+    """Whether a list is a grid: it is no value of the field, but it is a list of them."""
     if not isinstance(value, list):
         return False
-    names = words[section].get("name")
-    makers = [SECTIONS[section].registry.get(n) for n in _as_list(names) if isinstance(n, str)]
-    fields = [fields_of(maker).get(key) for maker in makers if maker is not None]
-    return depth(value) > max((depth_of(field.hint) for field in fields if field), default=0)
+    names = _as_list(words[section].get("name"))
+    found = [fields_at(section, name).get(key) for name in names]
+    hints = [field.hint for field in found if field is not None]
+    if any(fits(value, hint) for hint in hints):
+        return False
+    several = any(all(fits(each, hint) for each in value) for hint in hints)
+    # one that is neither: by its depth, so that what is said of it is said of a value
+    return several or depth(value) > max(map(depth_of, hints), default=0)
 
 
 def _as_list(value: Any) -> list[Any]:

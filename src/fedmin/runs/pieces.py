@@ -1,7 +1,7 @@
 """From the sections of a configuration file to what `minimize` is given.
 
 `pieces` makes the values; `with_defaults` writes every default out, so that the words of two files
-that run the same thing are the same.
+that run the same thing are the same. What a section takes is in sections.py.
 """
 
 from collections.abc import Mapping
@@ -16,20 +16,13 @@ from fedmin.core.problem import Problem
 from fedmin.core.serialize import serialize
 from fedmin.problems import over, smallest, subject_to
 from fedmin.runs.document import Document
-from fedmin.runs.fields import fields_of
-from fedmin.runs.registries import KINDS, Kind
-from fedmin.runs.values import make, pick
+from fedmin.runs.registries import KINDS
+from fedmin.runs.sections import PARTITION_OPTIONS, SECTIONS, SMALLEST, fields_at
+from fedmin.runs.values import make, pick, read
 
 Words = Mapping[str, Any]  # a part of a document
 
-# the sections that are values, and what they name
-SECTIONS: dict[str, Kind] = {
-    "partition": KINDS["partitioners"], "problem": KINDS["problems"], "domain": KINDS["domains"],
-    "constraint": KINDS["constraints"], "channel": KINDS["channels"],
-    "participation": KINDS["participations"], "method": KINDS["methods"],
-}  # fmt: skip
 DEFAULTS = {"channel": {"name": "plain"}, "participation": {"name": "everyone"}}
-PARTITION_OPTIONS = ("seed", "server_rows", "weights", "labels")  # what partition() itself takes
 NO_EFFECT = ("checkpoint_rounds", "checkpoint_seconds", "log")  # of [run]: the result is the same
 
 
@@ -58,19 +51,33 @@ def _section(document: Document, words: Words, section: str) -> Any:
 
 def _table(document: Document, words: Words) -> Any:
     table: Any
-    chosen = {k: v for k, v in words.items() if k not in ("name", "standardize")}
     if "name" not in words:
         document.fail("data", f"[data] needs a name; {checks.nearest('', data.DATASETS)}")
+    pick(document, "data.name", words["name"], SECTIONS["data"])
+    chosen = _own(document, words, "data")
+    standardize = chosen.pop("standardize", False)
     try:
         table = data.load(words["name"], **chosen)
     except (ValueError, TypeError) as error:
         document.refuse("data", words, error)
-    return table.standardized() if words.get("standardize") else table
+    return table.standardized() if standardize else table
+
+
+def _own(document: Document, words: Words, section: str, *only: str) -> dict[str, Any]:
+    """The fields of a section that no class reads: each by its type. Unknown ones stay."""
+    fields = fields_at(section, words.get("name"))
+    found = {
+        key: value for key, value in words.items() if key != "name" and (not only or key in only)
+    }
+    return {
+        key: read(document, f"{section}.{key}", value, fields[key]) if key in fields else value
+        for key, value in found.items()
+    }
 
 
 def _federation(document: Document, words: Words, table: Any) -> Federation:
     given = words.get("partition", {})
-    outer = {key: given[key] for key in PARTITION_OPTIONS if key in given}
+    outer = _own(document, given, "partition", *PARTITION_OPTIONS)
     how = partitioner(document, given)
     try:
         return data.partition(table, how, **outer)
@@ -89,7 +96,8 @@ def _problem(document: Document, words: Words, table: Any) -> Problem:
     known = {"features": table.features, "classes": table.classes, "image": image}
     filled = {key: value for key, value in known.items() if value is not None}
     given = dict(words["problem"])
-    limit = given.pop("smallest_with_loss_at_most", None)
+    limit = _own(document, given, "problem", SMALLEST).get(SMALLEST)
+    given.pop(SMALLEST, None)
     problem = make(document, "problem", given, SECTIONS["problem"], filled)
     if limit is not None:
         problem = smallest(problem, loss_at_most=limit)
@@ -139,10 +147,12 @@ def with_defaults(document: Document, words: Words) -> dict[str, Any]:
     for section in ("method", "channel", "participation", "domain"):
         if section in found:
             found[section] = serialize(_section(document, found, section))
-    given = words["problem"]
-    kind = pick(document, "problem.name", given.get("name", ""), SECTIONS["problem"])
-    usual = {k: field.default for k, field in fields_of(kind).items() if not field.needed}
-    found["problem"] = serialize({**usual, **given})
+    for section in ("data", "problem"):
+        given = words[section]
+        pick(document, f"{section}.name", given.get("name", ""), SECTIONS[section])
+        fields = fields_at(section, given["name"])
+        usual = {key: field.default for key, field in fields.items() if not field.needed}
+        found[section] = serialize({**usual, **given})
     if "partition" in words:
         found["partition"] = _partition_with_defaults(document, words["partition"])
     run = {key: value for key, value in words["run"].items() if key not in NO_EFFECT}
@@ -153,7 +163,7 @@ def with_defaults(document: Document, words: Words) -> dict[str, Any]:
 def _partition_with_defaults(document: Document, given: Words) -> dict[str, Any]:
     """With the defaults of the partitioner, and of partition() itself."""
     how = partitioner(document, given)
-    outer = fields_of(data.partition)
+    outer = fields_at("partition", given.get("name"))
     usual = {key: outer[key].default for key in PARTITION_OPTIONS} | dict(given)
     own = {} if how is None else serialize(how)
     return own | {key: usual[key] for key in PARTITION_OPTIONS}

@@ -20,14 +20,10 @@ from fedmin.runs.fields import (
     fields_of,
     fits,
     options_of,
+    said,
     words_of,
 )
 from fedmin.runs.registries import KINDS, Kind, kind_for
-
-PLAIN = {
-    bool: "true or false", int: "a whole number", float: "a number", str: "a word",
-    list: "a list", dict: "a table",
-}  # fmt: skip
 
 
 def make(
@@ -45,8 +41,7 @@ def make(
         if key not in fields:
             near = checks.nearest(key, fields) if fields else "it takes none"
             document.fail(f"{where}.{key}", f"{words['name']} has no {key!r}; {near}")
-        check_type(document, f"{where}.{key}", given, fields[key].hint)
-        values[key] = _value(document, f"{where}.{key}", given, fields[key])
+        values[key] = read(document, f"{where}.{key}", given, fields[key])
     missing = [key for key, field in fields.items() if field.needed and key not in values]
     if missing:
         document.fail(where, f"{words['name']} needs {missing[0]!r}")
@@ -65,15 +60,31 @@ def pick(document: Document, where: str, name: Any, kind: Kind) -> Any:
     return kind.registry[name]
 
 
-def check_type(document: Document, where: str, value: Any, hint: Any) -> None:
-    """Refuse words for numbers, halves for counts, and words that are not among those there are."""
-    key = where.rpartition(".")[2]
-    for kind, name in PLAIN.items():
-        if options_of(hint) == {kind} and not fits(value, kind):
-            document.fail(where, f"{key} must be {name}, got {value!r}")
-    words = words_of(hint)
-    if words and value not in words:
-        document.fail(where, f"{key}: unknown word {value!r}; {checks.nearest(value, words)}")
+def read(document: Document, where: str, given: Any, field: Field) -> Any:
+    """The value of a field, as its type takes it; refuses what is not of this type.
+
+    Words for numbers, "no" for false, halves for counts, words that are not among those there are:
+    every field of every section comes through here.
+    """
+    key, words = where.rpartition(".")[2], words_of(field.hint)
+    if words and not fits(given, field.hint):
+        document.fail(where, f"{key}: unknown word {given!r}; {checks.nearest(given, words)}")
+    if not fits(given, field.hint):
+        meant = _meant(given, field)
+        document.fail(where, f"{key} must be {said(field.hint)}{meant}, got {given!r}")
+    return _value(document, where, given, field)
+
+
+def _meant(given: Any, field: Field) -> str:
+    """How to write a name that stands where a table must."""
+    kind = kind_for(field) if isinstance(given, str) and _modules(field) else None
+    known = kind is not None and given in kind.registry
+    return f', such as {{name = "{given}"}}' if known else ""
+
+
+def _modules(field: Field) -> list[type]:
+    options = options_of(field.hint)
+    return [o for o in options if isinstance(o, type) and issubclass(o, eqx.Module)]
 
 
 def _value(document: Document, where: str, given: Any, field: Field) -> Any:
@@ -98,9 +109,7 @@ def _table(document: Document, where: str, given: dict[str, Any], field: Field) 
     entry = entry_of(field.hint)
     if entry is not None and not isinstance(given.get("name"), str):
         inside = Field(entry, True, None)
-        return {
-            key: _value(document, f"{where}.{key}", each, inside) for key, each in given.items()
-        }
+        return {key: read(document, f"{where}.{key}", each, inside) for key, each in given.items()}
     kind = kind_for(field)
     if kind is None:
         document.fail(where, f"{where.rpartition('.')[2]} takes no table{_only_in_python(field)}")
@@ -109,7 +118,7 @@ def _table(document: Document, where: str, given: dict[str, Any], field: Field) 
 
 def _only_in_python(field: Field) -> str:
     """Why a file cannot hold a value that the field takes in Python: it has a function in it."""
-    own = [o for o in options_of(field.hint) if isinstance(o, type) and issubclass(o, eqx.Module)]
+    own = _modules(field)
     return f"; a {own[0].__name__} is given in Python only" if own else ""
 
 

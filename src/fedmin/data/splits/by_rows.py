@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -150,7 +151,7 @@ class ByColumn:
     ([array([1]), array([0, 2])], ['a', 'b'])
     """
 
-    ids: Any = None
+    ids: str | Sequence[str | int] | np.ndarray | None = None
     min_rows: int = 1
     split: ClassVar[str] = "rows"
 

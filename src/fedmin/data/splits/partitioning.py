@@ -7,6 +7,7 @@ arrays. Every result is checked to be a partition.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ def partition(
     *,
     seed: int = 0,
     server_rows: int = 0,
-    weights: Any = "sizes",
+    weights: str | Sequence[float] = "sizes",
     labels: str = "everyone",
 ):
     """A federation: the table's rows, or its columns, given to clients.

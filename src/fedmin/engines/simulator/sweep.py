@@ -14,6 +14,7 @@ from fedmin.core import checks
 from fedmin.core.federation import Federation
 from fedmin.core.method import Method
 from fedmin.core.result import Result
+from fedmin.core.serialize import digest
 from fedmin.engines.drive import Settings, drive, result_of
 from fedmin.engines.round import Run
 from fedmin.engines.simulator.simulator import Compiled, Simulator
@@ -41,6 +42,10 @@ def variants(method: Method, over: dict[str, Iterable[Any]]) -> list[Method]:
                 f"run them one by one; sweep takes numbers such as step sizes"
             )
     lists = [list(values) for values in over.values()]
+    for name, values in zip(over, lists, strict=True):
+        told = [digest(value) for value in values]
+        if len(set(told)) < len(told):
+            raise ValueError(f"over has a value of {name} twice: {values}; each of them is one run")
     return [
         dataclasses.replace(method, **dict(zip(over, values, strict=True)))
         for values in itertools.product(*lists)

@@ -1,0 +1,37 @@
+"""The sections of a file, what they name, and the fields that each of them takes.
+
+A field has a type, whoever reads it: a class of fedmin, or the file itself (`standardize`, the
+options of `partition`). By it a value is checked (values.py), and a list is a value or a grid.
+"""
+
+from typing import Any
+
+from fedmin import data
+from fedmin.data.loading import maker
+from fedmin.runs.fields import Field, fields_of
+from fedmin.runs.registries import KINDS, Kind
+
+SECTIONS: dict[str, Kind] = {
+    "data": Kind("a data set", data.DATASETS), "partition": KINDS["partitioners"],
+    "problem": KINDS["problems"], "domain": KINDS["domains"], "constraint": KINDS["constraints"],
+    "channel": KINDS["channels"], "participation": KINDS["participations"],
+    "method": KINDS["methods"],
+}  # fmt: skip
+PARTITION_OPTIONS = ("seed", "server_rows", "weights", "labels")  # what partition() itself takes
+SMALLEST = "smallest_with_loss_at_most"
+
+
+def fields_at(section: str, name: Any) -> dict[str, Field]:
+    """The fields of a section whose `name` is this; those of the section alone if it has none."""
+    known = isinstance(name, str) and name in SECTIONS[section].registry
+    if section == "data":
+        make, first = maker(name) if known else (None, ())
+        options = {} if make is None else dict([*fields_of(make).items()][len(first) :])
+        return {**options, "standardize": Field(bool, False, False)}
+    fields = fields_of(SECTIONS[section].registry[name]) if known else {}
+    if section == "partition":
+        outer = fields_of(data.partition)
+        fields |= {key: outer[key] for key in PARTITION_OPTIONS}
+    if section == "problem":
+        fields |= {SMALLEST: Field(float | None, False, None)}
+    return fields
