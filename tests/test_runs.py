@@ -1,5 +1,6 @@
 """The commands around a file: show, run, compare, plot, report, watch, reproduce."""
 
+import http.client
 import json
 import sys
 import threading
@@ -176,6 +177,31 @@ def test_a_run_that_goes_on_can_be_watched(place, monkeypatch):
     assert 'http-equiv="refresh"' in page
     assert "How they ended" in page
     assert {result.status for some in seen for result in some.values()} == {"running"}
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200), ("127.0.0.1:{port}", 200), ("[::1]:{port}", 200), ("LOCALHOST:1", 200),
+        ("evil.example", 421), ("localhost.evil.example:{port}", 421), ("127.0.0.1.nip.io", 421),
+        ("evil@localhost", 421), ("", 421), ("localhost:1:2", 421),
+    ],
+)  # fmt: skip
+def test_only_this_machines_names_are_answered(tmp_path, host, status):
+    """A name of a stranger's that was pointed at this machine reads nothing (DNS rebinding)."""
+    with watch.server([tmp_path], 0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        port = server.server_address[1]
+        asking = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        asking.request("GET", "/", headers={"Host": host.format(port=port)})
+        answer = asking.getresponse()
+        body = answer.read().decode()
+        asking.close()
+        server.shutdown()
+    assert answer.status == status
+    assert ("Nothing to show yet" in body) == (status == 200)
+    assert str(tmp_path) not in body or status == 200
+    assert "script-src 'sha256-" in answer.headers["Content-Security-Policy"]
 
 
 @pytest.mark.filterwarnings("ignore")  # of libraries that are not ours

@@ -33,7 +33,7 @@ def _grid(counts: np.ndarray, names: list[str], labels: list[str]) -> str:
     out.append(f'<text class="h" x="{left}" y="{0.7 * ROW:g}">label</text>' * (len(labels) > 1))
     for j, label in enumerate(labels):
         at = left + cell * (j + 0.5)
-        out.append(f'<text class="h" x="{at:g}" y="{1.68 * ROW:g}" {MIDDLE}>{label}</text>')
+        out.append(f'<text class="h" x="{at:g}" y="{1.68 * ROW:g}" {MIDDLE}>{escape(label)}</text>')
     for i, line in enumerate(counts):
         y = ROW * (i + 2)
         name = escape(names[i])

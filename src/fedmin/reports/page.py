@@ -2,8 +2,13 @@
 
 Python writes the tables and the runs' numbers (as JSON); page.js draws the curves from them, so
 that axes can be switched, values read off and runs hidden. page.css and page.js are pasted in.
+
+What a page says may come from a folder of a stranger's: every value is escaped, and a policy in the
+page itself lets a browser run page.js and nothing else (`policy`).
 """
 
+import base64
+import hashlib
 import json
 import math
 import re
@@ -130,21 +135,34 @@ The tables below need none.</noscript></div>
 """
 
 
+def policy() -> str:
+    """What a browser may do with a page: run page.js as it is here, and load nothing at all."""
+    content = base64.b64encode(hashlib.sha256(_script().encode()).digest()).decode()
+    return (
+        f"default-src 'none'; script-src 'sha256-{content}'; style-src 'unsafe-inline'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _script() -> str:
+    return "\n" + files("fedmin.reports").joinpath("page.js").read_text("utf-8")
+
+
 def frame(title: str, lead: str, body: str, data: dict[str, Any] | None) -> str:
     """A page around some HTML; with curves, if there are numbers for them."""
-    here = files("fedmin.reports")
-    style, script = (here.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("css", "js"))
+    style = files("fedmin.reports").joinpath("page.css").read_text("utf-8")
     places = scripts = ""
     if data is not None:
         places = PLACES
-        # "</" would end the script element early
-        numbers = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("</", "<\\/")
+        # no "<" at all: "</script>" would end the element early, "<!--" and "<script" too late
+        numbers = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
         scripts = f'<script type="application/json" id="runs">{numbers}</script>\n'
-        scripts += f"<script>\n{script}</script>\n"
+        scripts += f"<script>{_script()}</script>\n"
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy()}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>{escape(title)}</title>

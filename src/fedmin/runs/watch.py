@@ -1,14 +1,22 @@
-"""The report of runs that are still going: the same page, served on localhost, which reloads."""
+"""The report of runs that are still going: the same page, served on localhost, which reloads.
 
+Only this machine can reach it, and only under its own names: a page of a stranger's whose name has
+been pointed at 127.0.0.1 (DNS rebinding) is refused by the Host that its browser sends.
+"""
+
+import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from html import escape
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from fedmin.reports.page import frame, policy
 from fedmin.runs.reading import report_of
 
 SECONDS = 3  # between reloads
-WAITING = """<!doctype html><meta charset="utf-8"><title>fedmin</title>
-<p style="font-family: sans-serif">Nothing to show yet: {words}</p>"""
+OWN_NAMES = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d+)?", re.IGNORECASE | re.ASCII)
 
 
 def current_page(folders: Sequence[Path]) -> str:
@@ -16,8 +24,8 @@ def current_page(folders: Sequence[Path]) -> str:
     again = f'<meta http-equiv="refresh" content="{SECONDS}">'
     try:
         page = report_of(folders)
-    except (ValueError, OSError) as error:
-        page = WAITING.format(words=error)
+    except (ValueError, OSError) as error:  # nothing there, or a folder that is half written
+        page = frame("fedmin", "", f"<p>Nothing to show yet: {escape(str(error))}</p>", None)
     return page.replace('<meta charset="utf-8">', f'<meta charset="utf-8">{again}', 1)
 
 
@@ -26,12 +34,23 @@ def server(folders: Sequence[Path], port: int) -> ThreadingHTTPServer:
 
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = current_page(folders).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html; charset=utf-8")
+            if not OWN_NAMES.fullmatch(self.headers.get("Host", "")):
+                words = "This page is for this machine only: open it at localhost."
+                self.answer(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", words)
+            else:
+                self.answer(HTTPStatus.OK, "text/html", current_page(folders))
+
+        def answer(self, status: HTTPStatus, kind: str, words: str) -> None:
+            body = words.encode(errors="replace")
+            self.send_response(status)
+            self.send_header("Content-Type", f"{kind}; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))
+            self.send_header("Content-Security-Policy", f"{policy()}; frame-ancestors 'none'")
+            self.send_header("X-Content-Type-Options", "nosniff")
+            self.send_header("Cache-Control", "no-store")
             self.end_headers()
-            self.wfile.write(body)
+            with suppress(ConnectionError):  # a browser that has gone does not matter
+                self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
             pass
@@ -45,7 +64,7 @@ def serve(folders: Sequence[Path], port: int, say: Callable[[str], None]) -> Non
         if not folder.exists():
             raise ValueError(f"there is no {folder}")
     with server(folders, port) as running:
-        say(f"at port {running.server_address[1]} of this machine; Ctrl-C ends it")
+        say(f"http://localhost:{running.server_address[1]}/ on this machine; Ctrl-C ends it")
         try:
             running.serve_forever()
         except KeyboardInterrupt:
