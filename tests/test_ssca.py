@@ -69,31 +69,43 @@ def test_algorithm_1(world, kept, batches):
 
 
 @pytest.mark.parametrize(
-    ("batches", "limit"),
-    [(BATCHES[0], 0.2), (BATCHES[0], 0.9), (BATCHES[1], 0.6)],
-    ids=["full, tight", "full, loose", "two rows"],
+    ("batches", "limit", "limits"),
+    [
+        (BATCHES[0], 0.2, "averaged"),
+        (BATCHES[0], 0.9, "averaged"),
+        (BATCHES[1], 0.6, "averaged"),
+        (BATCHES[0], 0.6, "whole"),
+        (BATCHES[1], 0.6, "whole"),
+    ],
+    ids=["full, tight", "full, loose", "two rows", "full, as printed", "two rows, as printed"],
 )
-def test_algorithm_2_with_the_papers_closed_form(world, batches, limit):
-    """minimize |w|^2 subject to F(w) <= U: section V of the paper, eq. (37)-(42)."""
+def test_algorithm_2_with_the_papers_closed_form(world, batches, limit, limits):
+    """minimize |w|^2 subject to F(w) <= U: section V of the paper, eq. (37)-(42).
+
+    As printed A is the running mean of F and U is subtracted whole, (38) and (39); Algorithm 2
+    taken by its word has F - U as its function, and U is averaged from 0 like everything else.
+    """
     tau, c = 0.3, 40.0
-    w, level, slope = np.zeros(world.dim), 0.0, np.zeros(world.dim)
+    w, A, U, slope = np.zeros(world.dim), 0.0, 0.0, np.zeros(world.dim)
     for t in range(ROUNDS):
         rho, gamma = schedules(t)
         f, g = estimates(world, batches, t, w)
-        level = (1 - rho) * level + rho * (f - limit - g @ w + tau * w @ w)
-        slope = (1 - rho) * slope + rho * (g - 2 * tau * w)
+        A = (1 - rho) * A + rho * (f - g @ w + tau * w @ w)  # (39), with the sign of (32) repaired
+        U = limit if limits == "whole" else (1 - rho) * U + rho * limit
+        slope = (1 - rho) * slope + rho * (g - 2 * tau * w)  # (30), (31)
         b = slope @ slope
-        room = b - 4 * tau * level
-        nu = np.clip((np.sqrt(b / room) - 1) / tau, 0, c) if room > 0 else c
-        w = (1 - gamma) * w + gamma * (-nu * slope / (2 * (1 + nu * tau)))
+        room = b + 4 * tau * (U - A)
+        nu = np.clip((np.sqrt(b / room) - 1) / tau, 0, c) if room > 0 else c  # (42)
+        w = (1 - gamma) * w + gamma * (-nu * slope / (2 * (1 + nu * tau)))  # (40), (41)
     problem = fedmin.smallest(world.problem, loss_at_most=limit, tolerance=100.0)
     result = run(
         dataclasses.replace(world, problem=problem),
-        SSCA(RHO, GAMMA, tau, batches, penalty=c),
+        SSCA(RHO, GAMMA, tau, batches, penalty=c, limits=limits),
         rounds=ROUNDS,
     )
     np.testing.assert_allclose(result.solution, w, rtol=1e-8)
     np.testing.assert_allclose(result.final("multiplier"), nu, rtol=1e-7, atol=1e-10)
+    assert (limit == 0.9) == (nu == 0)
 
 
 def test_algorithm_2_with_two_constraints(world):
@@ -134,7 +146,7 @@ def test_several_local_steps(world):
                 new_level += p / K * (f - g @ y + tau * y @ y)
                 # the regularizer is linearized at w, which the server knows
                 new_slopes += p / K * np.stack([g + world.l2 * w - 2 * tau * y, g - 2 * tau * y])
-                y = y - eta * ((1 + nu) * g + world.l2 * y)
+                y = y - eta * ((1 + nu) * g + world.l2 * y) / (1 + nu)
         level = (1 - rho) * level + rho * new_level
         slopes = (1 - rho) * slopes + rho * new_slopes
         answer = solve(slopes[0], tau, slopes[1:], np.array([level]), tau, c)
@@ -144,6 +156,17 @@ def test_several_local_steps(world):
     result = run(dataclasses.replace(world, problem=problem), method, rounds=ROUNDS)
     np.testing.assert_allclose(result.solution, w, rtol=1e-9)
     assert nu > 0
+
+
+def test_local_steps_stay_finite_where_the_multipliers_are_at_their_price(world):
+    """A limit that nobody can meet: nu is 1e5, and a client still takes steps of its own size."""
+    problem = fedmin.smallest(world.problem, loss_at_most=-1.0, tolerance=100.0)
+    method = SSCA(RHO, GAMMA, 0.3, Full(), local_steps=3, local_step=0.4)
+    result = run(dataclasses.replace(world, problem=problem), method, rounds=100, every=100)
+    assert result.final("multiplier") == pytest.approx(1e5)
+    loss = lambda x: world.objective(x) - 0.5 * world.l2 * x @ x
+    best = scipy.optimize.minimize(loss, np.zeros(world.dim)).fun
+    assert loss(result.solution) < best + 0.05
 
 
 def test_a_tuned_tau_is_the_curvature():
@@ -393,6 +416,7 @@ def test_schedules_outside_the_theorem_are_named(rho, gamma, said):
         (lambda: SSCA(rho=Power(2.0, 0.5)), "rho in round 0 must be"),
         (lambda: SSCA(gamma=lambda t: 0.0), "gamma in round 0 must be more than 0"),
         (lambda: SSCA(regularizer="none"), "regularizer"),
+        (lambda: SSCA(limits="printed"), "unknown limits 'printed'; there is 'averaged', 'whole'"),
         (lambda: fedmin.Penalty(growth=0.5), "growth must be at least 1"),
         (lambda: fedmin.subject_to(fedmin.Logistic(3)), "at least one constraint"),
         (lambda: fedmin.NormAtMost(0.0), "radius must be more than 0"),

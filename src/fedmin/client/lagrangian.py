@@ -1,4 +1,13 @@
-"""A client's steps down its own Lagrangian, f_0 + sum nu_m f_m + r, and what it sees on the way.
+"""A client's steps down its own Lagrangian, and what it sees on the way.
+
+    L(y) = (f_0(y) + r(y) + sum nu_m f_m(y)) / (1 + sum nu_m)
+
+Divided so it is a mean of the functions, with weights that add up to one: its gradient and its
+curvature are no larger than the largest among theirs, whatever the multipliers. A step that suits
+each of the functions suits their Lagrangian too, and where the constraints cannot be met and the
+multipliers stand at their price of 1e5 it goes down the constraints and stays finite. The server's
+own step is divided in the same way: argmin of sum nu_m (g_m.v + tau |v|^2), nu_0 = 1, is
+-(sum nu_m g_m) / (2 tau sum nu_m).
 
 A method that uses it has the fields `local_steps` (K), `local_step` and `batches`.
 """
@@ -31,7 +40,8 @@ def seen_on_the_way(
     batch, without the first if the objective has no data in it; `nu` are the multipliers, f[M];
     `like` is a tree of the arrays that `look` returns.
     """
-    price = nu if problem.bare else jnp.concatenate([jnp.ones(1, nu.dtype), nu])
+    whole = 1 + jnp.sum(nu)
+    price = (nu if problem.bare else jnp.concatenate([jnp.ones(1, nu.dtype), nu])) / whole
 
     def step(k, carry):
         y, total = carry
@@ -39,7 +49,8 @@ def seen_on_the_way(
         values, each = problem.linearize(y, batch)
         slopes = stacked(each)
         new = look(problem.limits_of(values), slopes, w - y)
-        slope = price.astype(y.dtype) @ slopes + jax.grad(problem.regularizer)(y)
+        own = jax.grad(problem.regularizer)(y) / whole.astype(y.dtype)
+        slope = price.astype(y.dtype) @ slopes + own
         return y - method.local_step * slope, jax.tree.map(jnp.add, total, new)
 
     start = (w, jax.tree.map(jnp.zeros_like, like))

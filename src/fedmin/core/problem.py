@@ -75,6 +75,10 @@ class Problem(eqx.Module):
         """Whether the objective is the regularizer alone, without any data in it."""
         return False
 
+    def bounds(self) -> tuple[Any, ...]:
+        """U_1..U_M: what constraint m's mean is compared with, where it is a mean minus U_m."""
+        return (0.0,) * self.num_constraints
+
     def regularizer(self, x: Array) -> Array:
         """What is added to the objective's mean."""
         return jnp.zeros((), x.dtype)
@@ -230,6 +234,9 @@ class Wrapped(Problem):
     @property
     def tolerance(self):
         return self.inner.tolerance
+
+    def bounds(self):
+        return self.inner.bounds()
 
     @property
     def convex(self):

@@ -14,10 +14,15 @@ unbiased whatever the sizes. r(u) is linearized like everything else (the paper)
 penalty c may grow: c_1 < c_2 < .., each from where the last one ended, as long as some slack is
 left.
 
+Fbar_m is 0 before round 1, limits U_m included: that is Algorithm 2, of which F_m = F - U is one
+function. Eq. (38)-(39) of the same paper average F alone from 0 and subtract U whole, which is
+`limits="whole"`. The two differ by U times the weight that no round has had yet, prod (1 - rho_k):
+from the first round on if rho_1 < 1, less and less later, and not at all if rho_1 = 1.
+
 Beyond the paper: with `local_steps` K > 1 a client walks K steps of size `local_step` down its own
-Lagrangian, and its surrogate is the mean of those at the K points it saw (up d + 1 more, down M);
-with `tau=Tuned(...)` tau follows the largest curvature v.H_m v / 2 that clients measure along the
-direction v of the last step (down d more, up 1 + M).
+Lagrangian, divided by 1 + sum nu (client/lagrangian.py), and its surrogate is the mean of those at
+the K points it saw (up d + 1 more, down M); with `tau=Tuned(...)` tau follows the largest curvature
+v.H_m v / 2 that clients measure along the direction v of the last step (down d more, up 1 + M).
 """
 
 from typing import Any, Literal, NamedTuple
@@ -63,6 +68,7 @@ class SSCA(Method):
     regularizer: Literal["linear", "exact"] = eqx.field(default="linear", static=True)  # r(x)
     local_steps: int = eqx.field(default=1, static=True)  # K
     local_step: float = 0.1  # of the local steps
+    limits: Literal["averaged", "whole"] = eqx.field(default="averaged", static=True)  # U
 
     citation = "ye2022sample"
     handles = frozenset({"rows", "features", "constraints"})
@@ -74,6 +80,7 @@ class SSCA(Method):
         tuning.check("penalty", self.penalty, Penalty)
         checks.is_a("batches", self.batches, Batches, "WithoutReplacement(100) or Full()")
         checks.known("regularizer", self.regularizer, ("linear", "exact"))
+        checks.known("limits", self.limits, ("averaged", "whole"))
         checks.at_least("local_steps", self.local_steps, 1)
         checks.positive("local_step", self.local_step)
 
@@ -98,7 +105,7 @@ class SSCA(Method):
         w, count = starting_point(problem, key), problem.num_constraints
         own = Server(
             w=w,
-            model=Surrogates.none(problem, w),
+            model=Surrogates.none(problem, w, self.limits == "whole"),
             tau=self._tau.first(w),
             penalty=self._price.first(w),
             multipliers=jnp.zeros(count, w.dtype),

@@ -40,6 +40,10 @@ class Constraint(eqx.Module):
         """Whether the loss and the label say all: then it works on columns too."""
         return False
 
+    def bounds(self) -> tuple[Any, ...]:
+        """The numbers U that are subtracted from its means, 0 where there is no such number."""
+        return (0.0,) * self.count
+
     @abstractmethod
     def values(self, x: Array, rows: Rows, loss: Array) -> Array:
         """f[n, count]: what each row adds, given the problem's loss f[n] on it."""
@@ -58,6 +62,9 @@ class LossAtMost(Constraint):
     @property
     def of_loss(self) -> bool:
         return True
+
+    def bounds(self):
+        return (self.limit,)
 
     def values(self, x, rows, loss):
         return (loss - self.limit)[:, None]
@@ -115,6 +122,9 @@ class NormAtMost(Constraint):
     def __check_init__(self):
         checks.positive("radius", self.radius)
 
+    def bounds(self):
+        return (self.radius**2,)
+
     def values(self, x, rows, loss):
         return jnp.broadcast_to(jnp.sum(x**2) - self.radius**2, loss.shape)[:, None]
 
@@ -171,6 +181,9 @@ class Constrained(Wrapped):
 
     def losses(self, x, rows):
         return self._with_limits(x, rows, self.inner.losses(x, rows)[:, 0])
+
+    def bounds(self):
+        return tuple(bound for limit in self.limits for bound in limit.bounds())
 
     def _with_limits(self, x: Any, rows: Rows, loss: Array) -> Array:
         first = jnp.zeros_like(loss) if self.bare else loss

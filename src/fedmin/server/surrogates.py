@@ -24,9 +24,14 @@ class Surrogates(NamedTuple):
     spread: Array  # S, where M > 0: nothing else needs it
 
     @classmethod
-    def none(cls, problem, w: Array) -> "Surrogates":
-        """Before anything is known: tau |u|^2 for every function, as in the paper."""
-        levels = jnp.zeros(problem.num_constraints, w.dtype)
+    def none(cls, problem, w: Array, whole: bool = False) -> "Surrogates":
+        """Before anything is known: tau |u|^2 for every function, as in the paper's Algorithm 2.
+
+        Or tau |u|^2 - U_m if `whole`: what is averaged from then on is the function without U_m,
+        and U_m is subtracted whole in every round.
+        """
+        bounds = problem.bounds() if whole else (0.0,) * problem.num_constraints
+        levels = jnp.array([-bound for bound in bounds], w.dtype)
         slopes = jnp.zeros((problem.num_sums, len(w)), w.dtype)
         return cls(levels, slopes, jnp.array(w), _square(levels, w))
 
