@@ -1,6 +1,7 @@
 """SSCA against the paper's pseudo-code in NumPy, against SciPy, and what it promises."""
 
 import dataclasses
+import json
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ import fedmin
 import known
 from agreement import run
 from fedmin import SSCA, Full, Power
+from fedmin.core.certificate import _reach
 from fedmin.core.problem import stacked
 from fedmin.runs.config import Config
 from fedmin.runs.registries import KINDS
@@ -309,13 +311,43 @@ def test_the_best_feasible_model_is_kept(world):
     assert loop.best.round == result.best.round
 
 
+def test_the_status_is_that_of_the_last_model(world):
+    """A run that met its limit on the way and ends above it is not done; the better one is named."""
+    problem = fedmin.smallest(world.problem, loss_at_most=0.66, tolerance=1e-2)
+    method = SSCA(RHO, GAMMA, 0.3, fedmin.WithoutReplacement(2), penalty=40.0)
+    apart = dataclasses.replace(world, problem=problem)
+    history = run(apart, method, rounds=60).history["violation"]
+    over, under = (int(np.flatnonzero(where)[-1]) for where in (history > 1e-2, history <= 1e-2))
+    assert (history[:over] <= 1e-2).any()
+    with pytest.warns(RuntimeWarning, match="the last model exceeds a constraint by") as said:
+        ended = run(apart, method, rounds=over)
+    assert ended.status == "infeasible"
+    best = ended.best
+    assert f"round {best.round}, with objective {best.objective:.6g}" in str(said[0].message)
+    assert ended.best_feasible is not None
+    assert run(apart, method, rounds=under).status == "done"
+    with pytest.warns(RuntimeWarning, match="stopping rule held .*; the last model exceeds"):
+        stopped = run(apart, method, rounds=60, stop=fedmin.Stop("violation", above=1e-2))
+    assert stopped.status == "infeasible"
+
+
+def test_constraints_that_nobody_recorded_are_measured_or_said_not_to_be(world):
+    problem = fedmin.smallest(world.problem, loss_at_most=0.3)
+    apart, options = dataclasses.replace(world, problem=problem), {"record": [fedmin.Objective()]}
+    with pytest.warns(RuntimeWarning, match="need more rounds"):
+        assert run(apart, SSCA(), rounds=1, **options).status == "infeasible"
+    alone = run(apart, SSCA(), rounds=1, certificate=False, **options)
+    assert "the constraints were not measured" in alone.reason
+
+
 def test_infeasible_says_so(world):
     problem = fedmin.smallest(world.problem, loss_at_most=-1.0)
-    with pytest.warns(RuntimeWarning, match="no recorded model met the constraints"):
+    with pytest.warns(RuntimeWarning, match="no recorded model met the constraints.*cannot be met"):
         result = run(
             dataclasses.replace(world, problem=problem), SSCA(penalty=10.0, tau=1.0), rounds=200
         )
     assert result.status == "infeasible"
+    assert "a stationary point of the infeasibility" in str(result.certificate)
     assert np.isfinite(result.solution).all()
     assert result.best_feasible is None
     smallest = result.history["violation"].min()
@@ -376,6 +408,29 @@ def test_a_certificate_can_be_checked_by_others(certified, tmp_path):
     (tmp_path / "other.json").write_text("{}")
     with pytest.raises(ValueError, match="not a certificate"):
         fedmin.Certificate.load(tmp_path / "other.json")
+
+
+def test_the_reach_is_the_shortest_step_to_first_order(rng):
+    """Against SciPy on random half-spaces; infinite where two of them are opposed."""
+    for count in (1, 2, 4):
+        values, slopes = rng.normal(size=count) + 1.0, rng.normal(size=(count, 6))
+        meets = {"type": "ineq", "fun": lambda v, a=values, b=slopes: -(a + b @ v)}
+        shortest = scipy.optimize.minimize(
+            lambda v: v @ v, np.zeros(6), constraints=[meets], options={"ftol": 1e-14}
+        )
+        assert _reach(values, slopes) == pytest.approx(np.sqrt(shortest.fun), rel=1e-5)
+    one = rng.normal(size=6)
+    assert _reach(np.array([1.0, 1.0]), np.stack([one, -one])) == np.inf
+    assert _reach(np.array([1.0, -1.0]), np.stack([0 * one, one])) == np.inf
+    assert _reach(np.array([1.0, -5.0]), np.stack([2 * one, 0 * one])) == pytest.approx(
+        0.5 / np.linalg.norm(one)
+    )
+
+
+def test_certificates_of_0_2_are_read(certified, tmp_path):
+    words = dataclasses.asdict(certified[2].certificate)
+    (tmp_path / "old.json").write_text(json.dumps({k: v for k, v in words.items() if k != "reach"}))
+    assert fedmin.Certificate.load(tmp_path / "old.json") == certified[2].certificate
 
 
 def test_a_certificate_prints_as_a_table(certified):

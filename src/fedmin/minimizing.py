@@ -93,13 +93,27 @@ def minimize(
     if result.status == "diverged":
         words = f"{name} stopped at {result.reason}; the result has what came before"
         warnings.warn(words, RuntimeWarning, stacklevel=2)
-    if result.status == "infeasible":
-        warnings.warn(f"{name}: {result.reason}", RuntimeWarning, stacklevel=2)
     over_atoms = "domain" in method.handles and problem.domain.has_atoms
     certified = "constraints" in method.handles or over_atoms
     if certificate and certified and result.status != "diverged":
-        return replace(result, certificate=certificate_of(result, federation))
+        result = replace(result, certificate=certificate_of(result, federation))
+    result = _with_constraints(result)
+    if result.status == "infeasible":
+        warnings.warn(f"{name}: {result.reason}", RuntimeWarning, stacklevel=2)
     return result
+
+
+def _with_constraints(result: Result) -> Result:
+    """With what the certificate says of the constraints; or with the words that nobody looked."""
+    if not result.problem.num_constraints or result.status not in ("done", "stopped", "infeasible"):
+        return result
+    found, status, said = result.certificate, result.status, [result.reason]
+    if found is not None and not found.feasible:
+        status = "infeasible"
+        said.append(found.verdict)
+    if found is None and result.best is None:
+        said.append("the constraints were not measured: record Optimality(), or take a certificate")
+    return replace(result, status=status, reason="; ".join(words for words in said if words))
 
 
 def sweep(

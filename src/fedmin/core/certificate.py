@@ -3,16 +3,23 @@
     stationarity       |grad F_0(x) + sum nu_m grad F_m(x)|
     violation          max_m F_m(x), or 0
     complementarity    max_m |nu_m F_m(x)|
+    reach              |v| of the shortest v with F_m(x) + grad F_m(x).v <= 0 for all m, where some
+                       constraint is not met: how far away it could be, to first order
 
     gap                max over u in the problem's set of <grad F_0(x), x - u>, without constraints
 
 Two sets of multipliers nu >= 0 are given: the method's own, and those that make the stationarity
 smallest (with nu_m = 0 where constraint m is not active), which depend on nothing but x.
+
+A violation alone does not say whether more rounds would help; the reach does. Where the constraints
+are convex, no model within the reach of x meets them all: 0 >= sum a_m F_m(u) >= sum a_m (F_m(x) +
+grad F_m(x).(u - x)) for all a >= 0. It is infinite at a stationary point of the infeasibility, as
+the least of a loss that is still above its limit, or where two constraints pull against each other.
 """
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -27,6 +34,8 @@ import scipy.optimize
 from fedmin.core.federation import Federation
 from fedmin.core.problem import Problem, stacked
 from fedmin.core.rows import Rows, Shard
+
+FAR = 10.0  # lengths of the model itself: no run will go there
 
 
 @dataclass(frozen=True)
@@ -64,6 +73,25 @@ class Certificate:
     data: dict[str, Any]  # rows, features, clients and a checksum of all of them
     version: str
     solution: tuple[float, ...]
+    reach: float | None = None  # to where all constraints are met, to first order; None: they are
+
+    @property
+    def verdict(self) -> str:
+        """Whether the constraints are met and, if not, whether more rounds can help, in words."""
+        if self.reach is None:
+            return "the constraints are met" if self.constraints else ""
+        size = max(1.0, float(np.linalg.norm(self.solution)))
+        if self.reach > FAR * size:
+            away = f"{self.reach:.3g} away" if np.isfinite(self.reach) else "nowhere"
+            return (
+                f"the constraints cannot be met near here: this is a stationary point of the "
+                f"infeasibility (to first order the nearest model that meets them is {away}); "
+                f"loosen a limit, or begin elsewhere"
+            )
+        return (
+            f"the constraints need more rounds: to first order a step of length {self.reach:.3g} "
+            f"meets them (the model's own length is {np.linalg.norm(self.solution):.3g})"
+        )
 
     def __str__(self) -> str:
         def row(name, *numbers):
@@ -77,6 +105,7 @@ class Certificate:
         if self.constraints:
             lines += [
                 row(f"violation (met up to {self.tolerance:g})", self.violation),
+                *([] if self.reach is None else [row("reach, to where all are met", self.reach)]),
                 row("stationarity, method's multipliers", self.stationarity),
                 row("stationarity, best multipliers", self.best_stationarity),
                 row("complementarity", self.complementarity),
@@ -87,7 +116,8 @@ class Certificate:
             lines.append(row(f"  {m + 1}", *each))
         if self.best_round is not None:
             lines += ["", row(f"best feasible, round {self.best_round}", self.best_objective)]
-        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+        verdict = [] if self.reach is None else [self.verdict]
+        return "\n".join([*lines, *(f"note: {note}" for note in (*verdict, *self.notes))])
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON."""
@@ -97,9 +127,11 @@ class Certificate:
     def load(cls, path: str | Path) -> "Certificate":
         """Read what `save` wrote."""
         found: dict[str, Any] = json.loads(Path(path).read_text())
-        names = {f.name for f in fields(cls)}
-        if set(found) != names:
-            raise ValueError(f"{path} is not a certificate: it has {sorted(set(found) ^ names)}")
+        names = {f.name: f.default is MISSING for f in fields(cls)}
+        wrong = {name for name, needed in names.items() if needed and name not in found}
+        wrong |= set(found) - set(names)
+        if wrong:
+            raise ValueError(f"{path} is not a certificate: it has {sorted(wrong)}")
         values: dict[str, Any] = {
             k: tuple(v) if isinstance(v, list) else v for k, v in found.items()
         }
@@ -178,7 +210,31 @@ def certify(
         data=data_checksum(federation),
         version=version("fedmin"),
         solution=_numbers(x),
+        reach=None if violation <= problem.tolerance else _reach(limits, slopes),
     )
+
+
+def _reach(values: np.ndarray, slopes: np.ndarray) -> float:
+    """|v| of the shortest v with values + slopes v <= 0, or inf if there is none.
+
+    Least distance programming by non-negative least squares (Lawson and Hanson, chapter 23), in the
+    M numbers that matter: v = q z with the rows of `slopes` in the span of q's columns.
+    """
+    scale = np.linalg.norm(slopes, axis=1)
+    flat = scale <= np.finfo(float).tiny
+    if (values[flat] > 0).any():  # what no step changes
+        return np.inf
+    values, slopes = values[~flat] / scale[~flat], slopes[~flat] / scale[~flat, None]
+    unit = values.max()  # no constraint alone is further away
+    values = values / unit
+    r = np.linalg.qr(slopes.T, mode="r")
+    matrix = np.vstack([-r, values])
+    target = np.append(np.zeros(len(r)), 1.0)
+    found, _ = scipy.optimize.nnls(matrix, target)
+    rest = target - matrix @ found
+    if rest[-1] <= 1e-12:
+        return np.inf
+    return float(unit * np.linalg.norm(rest[:-1]) / rest[-1])
 
 
 def certificate_of(result: Any, federation: Federation) -> Certificate:

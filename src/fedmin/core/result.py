@@ -39,8 +39,8 @@ class Result:
     `history` has a column a quantity (round, seconds, bytes_down, bytes_up, objective, ...) and a
     row a recorded round, the start (round 0) included. `status` is "done", "stopped" (by the
     stopping rule), "interrupted" (by the caller, as the command line does at Ctrl-C, or by a full
-    disk), "diverged" or "infeasible" (no recorded model met the constraints); `reason` says it in
-    words.
+    disk), "diverged" or "infeasible" (the last model does not meet the constraints; an earlier one
+    that did is `best_feasible`); `reason` says it in words.
 
     >>> import fedmin
     >>> federation = fedmin.data.partition(fedmin.data.load("wine"), fedmin.data.IID(3))

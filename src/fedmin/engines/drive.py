@@ -17,7 +17,7 @@ import numpy as np
 from fedmin.core.column_problem import OnColumns
 from fedmin.core.federation import Federation
 from fedmin.core.ledger import Ledger
-from fedmin.core.result import Result
+from fedmin.core.result import Best, Result
 from fedmin.engines.progress import Progress, Show
 from fedmin.engines.round import NOBODY, THE_SUM, Run, State
 from fedmin.engines.sessions.checkpoint import Checkpoint, Keeper
@@ -208,21 +208,37 @@ def fault_reason(round: int, client: int, names: tuple[str, ...]) -> str:
     return f"round {round}: client {names[client]} sent a reply that is not finite"
 
 
+def _with_constraints(run: Run, book: Book, best: Best) -> tuple[str, str]:
+    """How a run under constraints ended: its status is about the last model, not the best one."""
+    last, met = float(book.values[-1][book.names.index("violation")]), run.problem.tolerance
+    if last <= met:
+        return book.status, book.reason
+    said = [book.reason] if book.reason else []
+    said.append(f"the last model exceeds a constraint by {last:.4g} (met up to {met:g})")
+    if best.violation <= met:
+        said.append(
+            f"the best one that met them all is that of round {int(best.round)}, with objective "
+            f"{float(best.objective):.6g}: result.best_feasible"
+        )
+    else:
+        said.append(
+            f"no recorded model met the constraints; the smallest violation was "
+            f"{float(best.violation):.4g}, after round {int(best.round)}"
+        )
+    return "infeasible", "; ".join(said)
+
+
 def result_of(run: Run, book: Book, state: State, population: int, **rest: Any) -> Result:
     """The result of a run that ended in this state; sites that live elsewhere keep theirs."""
     server = state.server
+    best = jax.device_get(server.best)
     status, reason = book.status, book.reason
-    best, met = server.best, run.problem.tolerance
-    if best is not None and best.violation > met and status in ("done", "stopped"):
-        status = "infeasible"
-        reason = (
-            f"no recorded model met the constraints to {met:g}; the smallest violation was "
-            f"{float(best.violation):.4g}, after round {int(best.round)}"
-        )
+    if best is not None and status in ("done", "stopped"):
+        status, reason = _with_constraints(run, book, best)
     # devices hold equal numbers of clients, the last of them perhaps some that do not exist
     sites = jax.tree.map(lambda a: a[:population], state.sites)
     return Result(
-        best=jax.device_get(best),
+        best=best,
         solution=np.asarray(run.method.solution(server.method)),
         history=book.table(),
         ledger=book.ledger,
