@@ -312,7 +312,7 @@ def test_the_best_feasible_model_is_kept(world):
 
 
 def test_the_status_is_that_of_the_last_model(world):
-    """A run that met its limit on the way and ends above it is not done; the better one is named."""
+    """A run that met its limit on the way and ends above it is not done; the best is named."""
     problem = fedmin.smallest(world.problem, loss_at_most=0.66, tolerance=1e-2)
     method = SSCA(RHO, GAMMA, 0.3, fedmin.WithoutReplacement(2), penalty=40.0)
     apart = dataclasses.replace(world, problem=problem)

@@ -227,7 +227,7 @@ def _reach(values: np.ndarray, slopes: np.ndarray) -> float:
     values, slopes = values[~flat] / scale[~flat], slopes[~flat] / scale[~flat, None]
     unit = values.max()  # no constraint alone is further away
     values = values / unit
-    r = np.linalg.qr(slopes.T, mode="r")
+    r = np.linalg.qr(slopes.T)[1]
     matrix = np.vstack([-r, values])
     target = np.append(np.zeros(len(r)), 1.0)
     found, _ = scipy.optimize.nnls(matrix, target)
