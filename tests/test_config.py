@@ -248,6 +248,59 @@ def test_standardizing_is_what_the_file_says():
     assert np.abs(means[1]).max() < 1e-4
 
 
+TWO = '[[constraint]]\nname = "normatmost"\nradius = {}\n' * 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("rounds = 3", "rounds = 2147483648", r"line 25: rounds must be below 2\^31"),
+        ("local_steps = 2", "local_steps = 4294967297", r"line 17: local_steps must be below"),
+        ("local_steps = 2", f"local_steps = 1{'0' * 30}", "line 17: local_steps is beyond the"),
+        ("rounds = 3", "rounds = 1" + "0" * 5000, "limit .4300 digits. for integer"),
+        ("k = 5", f"k = {'[' * 5000}{']' * 5000}", "nested too deeply; 16 levels may be"),
+        ("k = 5", f"k.{'.'.join('a' * 500)} = 5", "line 20: lists and tables are nested too deep"),
+        ("k = 5", f"k = {'[' * 40}{']' * 40}", "line 22: lists and tables are nested too deeply"),
+        ("bias = true", f"bias = {[{}] * 3000}", r"line 12: bias has {} twice; they would"),
+        ("rounds = 3", f"rounds = {[1] * 3000}", r"line 25: rounds must be .* \.\.\. .*1\]"),
+        ("[run]", TWO.format("-1", "1") + "[run]", "line 26: radius must be more than 0"),
+        ("[run]", TWO.format("1", "-1") + "[run]", "line 29: radius must be more than 0"),
+        ("[run]", '[constraint]\nname = "normatmost"\n[run]', r"line 24: .* \[\[constraint\]\]"),
+        ("[data]", "constraint = 3\n[data]", r"line 1: each constraint is a section \[\[constr"),
+        ("[data]", f"# {'x' * 2**20}\n[data]", "longer than 1,048,576 letters"),
+    ],
+)  # fmt: skip
+def test_what_no_one_means_is_refused_at_once(old, new, words):
+    with pytest.raises(ConfigError, match=words) as refused:
+        all_pieces(FILE.replace(old, new))
+    assert len(str(refused.value)) < 1000
+
+
+def test_a_grid_is_counted_before_it_is_built():
+    many = FILE.replace("[0.1, 0.4]", str([*range(1, 1001)])).replace("[0, 7]", str([*range(1000)]))
+    words = "line 16: 1,000 of method.step x 1,000 of seed are 1,000,000 runs; a file may have"
+    with pytest.raises(ConfigError, match=words):
+        Config(many).jobs()
+    jobs = Config(many.replace(str([*range(1000)]), "[3, 4]")).jobs()
+    assert len(jobs) == 2000  # none of which is made yet
+    assert jobs[-1].varied == {"method.step": 1000, "seed": 4}
+    assert [job.varied["method.step"] for job in jobs[1:4]] == [1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"[data]\nname = '\xff'", "^case.toml: not a text in UTF-8: byte 15 is 0xff$"),
+        (b"[data\n", "^case.toml: .*line 1"),
+        (b" " * 2**21, "^case.toml: longer than"),
+    ],
+)
+def test_a_file_that_is_no_configuration(content, words, tmp_path):
+    (tmp_path / "case.toml").write_bytes(content)
+    with pytest.raises(ConfigError, match=words):
+        Config.read(tmp_path / "case.toml")
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_init_writes_a_file_that_can_be_run(name):
     config = Config(template(name))

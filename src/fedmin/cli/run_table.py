@@ -3,6 +3,7 @@
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from fedmin.engines.progress import News
@@ -17,7 +18,7 @@ TONES = {"interrupted": "yellow", "diverged": "bold red", "infeasible": "yellow"
 class RunTable:
     """A table with a line a run at a terminal; else a line now and then; or nothing at all."""
 
-    def __init__(self, jobs: list[Job], quiet: bool = False):
+    def __init__(self, jobs: Sequence[Job], quiet: bool = False):
         self.quiet = quiet
         self.news: dict[str, News | None] = {job.label: None for job in jobs}
         self.words: dict[str, str] = dict.fromkeys(self.news, "waiting")

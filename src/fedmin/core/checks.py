@@ -7,12 +7,17 @@ from typing import Any
 import numpy as np
 
 
-def at_least(name: str, value: Any, least: int) -> None:
-    """Refuse a count that is not a whole number of at least `least`."""
+def at_least(name: str, value: Any, least: int, power: int = 31) -> None:
+    """Refuse a count that is not a whole number of at least `least`, or beyond what is counted.
+
+    Compiled programs count in 31 bits: a larger number would wrap round, or end in an overflow.
+    """
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be a whole number, got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
+    if value >= 2**power:
+        raise ValueError(f"{name} must be below 2^{power} = {2**power}, got {value}")
 
 
 def between(
@@ -35,9 +40,7 @@ def between(
 
 def seed(name: str, value: Any) -> None:
     """Refuse what is no seed: JAX has 2^32 of them, and would take a larger number modulo that."""
-    at_least(name, value, 0)
-    if value >= 2**32:
-        raise ValueError(f"{name} must be below 2^32 = {2**32}, got {value}")
+    at_least(name, value, 0, power=32)
 
 
 def seeds(values: Sequence) -> None:

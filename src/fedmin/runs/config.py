@@ -15,7 +15,7 @@ fields are the keys. Whatever is wrong is said with its file, its line and the n
 before any work.
 """
 
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from fedmin.core import checks
@@ -36,7 +36,15 @@ RUN_COUNTS = ("rounds", "every", "checkpoint_rounds")  # 1 at least
 
 
 class Config(Document):
-    """A configuration file, read and checked as far as it can be without its data."""
+    """A configuration file, read and checked as far as it can be without its data.
+
+    >>> from fedmin.runs.config import Config, ConfigError
+    >>> try:
+    ...     Config('[data]\\nname = "digits"\\n[methd]\\n')
+    ... except ConfigError as error:
+    ...     print(error)
+    configuration, line 3: unknown section [methd]; did you mean 'method'?
+    """
 
     def __init__(self, text: str, source: str = "configuration"):
         super().__init__(text, source)
@@ -44,26 +52,16 @@ class Config(Document):
         for key in self.words:
             if key not in sections:
                 self.fail(key, f"unknown section [{key}]; {checks.nearest(key, sections)}")
-            if key != "constraint" and not isinstance(self.words[key], dict):
+            if key == "constraint":
+                several = self.words[key] if isinstance(self.words[key], list) else [None]
+                if not all(isinstance(each, dict) for each in several):
+                    self.fail(key, "each constraint is a section [[constraint]], in two brackets")
+            elif not isinstance(self.words[key], dict):
                 self.fail(key, f"{key} must be a section, [{key}] and its keys below it")
         for section in ("data", "problem", "method", "run"):
             if section not in self.words:
                 raise ConfigError(f"{source}: there is no [{section}]")
         self._check_run()
-
-    @classmethod
-    def read(cls, path: str | Path) -> "Config":
-        """Read a file.
-
-        >>> from fedmin.runs.config import Config, ConfigError
-        >>> try:
-        ...     Config('[data]\\nname = "digits"\\n[methd]\\n')
-        ... except ConfigError as error:
-        ...     print(error)
-        configuration, line 3: unknown section [methd]; did you mean 'method'?
-        """
-        path = Path(path)
-        return cls(path.read_text("utf-8"), path.name)
 
     def _check_run(self) -> None:
         run = self.words["run"]
@@ -89,9 +87,9 @@ class Config(Document):
         except (ValueError, TypeError) as error:
             self.refuse("run", run, error)
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> Sequence[Job]:
         """The runs of the file: every combination of the values of its lists, for every seed."""
-        return list(grid.jobs(self))
+        return grid.Jobs(self)
 
     def pieces(self, job: Job) -> Pieces:
         """What `minimize` is given for one of its runs."""

@@ -1,9 +1,9 @@
 """The runs of a file: one for each combination of the values in its lists, for every seed."""
 
-import itertools
-from collections.abc import Iterator
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 from fedmin.core.environment import versions
 from fedmin.core.serialize import digest
@@ -11,6 +11,8 @@ from fedmin.runs.document import Document
 from fedmin.runs.fields import depth, depth_of, fits
 from fedmin.runs.pieces import NO_EFFECT, Words, with_defaults
 from fedmin.runs.sections import SECTIONS, fields_at
+
+MOST = 10_000  # runs of a file: more is a mistake of the keyboard
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,49 @@ class Job:
         return {section: _as_one_value(section, each) for section, each in words.items()}
 
 
-def jobs(document: Document) -> Iterator[Job]:
-    """Every combination of the values of a document's lists, for every seed."""
+class Jobs(Sequence[Job]):
+    """Every combination of the values of a document's lists, for every seed; each is made when it
+    is asked for, and they are counted before."""
+
+    def __init__(self, document: Document):
+        self.document, self.lists = document, _lists(document)
+        seeds = document.words["run"].get("seeds", [0])
+        self.first_seed = seeds[0]
+        if len(seeds) > 1:
+            self.lists["seed"] = seeds
+        if len(self) > MOST:
+            factors = " x ".join(f"{len(each):,} of {key}" for key, each in self.lists.items())
+            words = f"{factors} are {len(self):,} runs; a file may have {MOST:,} of them at most"
+            document.fail(max(self.lists, key=lambda key: len(self.lists[key])), words)
+
+    def __len__(self) -> int:
+        return math.prod(map(len, self.lists.values()))
+
+    @overload
+    def __getitem__(self, place: int) -> Job: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Job]: ...
+    def __getitem__(self, place: int | slice) -> Job | list[Job]:
+        chosen = range(len(self))[place]
+        return self._job(chosen) if isinstance(chosen, int) else [self._job(k) for k in chosen]
+
+    def _job(self, number: int) -> Job:
+        varied = {}
+        for key, values in reversed(self.lists.items()):  # the last of them changes first
+            number, digit = divmod(number, len(values))
+            varied[key] = values[digit]
+        varied = dict(reversed(varied.items()))
+        one = {k: (dict(v) if isinstance(v, dict) else v) for k, v in self.document.words.items()}
+        one["run"]["seeds"] = [varied.get("seed", self.first_seed)]
+        for place, value in varied.items():
+            section, _, key = place.partition(".")
+            if key:
+                one[section][key] = value
+        return Job(one, varied, self.document)
+
+
+def _lists(document: Document) -> dict[str, list[Any]]:
+    """The lists of a document that are grids, by where they are."""
     words = document.words
     lists = {
         f"{section}.{key}": value
@@ -60,25 +103,15 @@ def jobs(document: Document) -> Iterator[Job]:
         if _is_grid(words, section, key, value)
     }
     for place, values in lists.items():
+        key = place.partition(".")[2]
         if not values:
-            key = place.partition(".")[2]
             document.fail(place, f"{key} is an empty list; give at least one value")
+        if len(values) > MOST:
+            document.fail(place, f"{key} has {len(values):,} values; {MOST:,} may be at most")
         twice = next((v for i, v in enumerate(values) if v in values[:i]), None)
         if twice is not None:
-            key = place.partition(".")[2]
             document.fail(place, f"{key} has {_short(twice)} twice; they would be one run")
-    seeds = words["run"].get("seeds", [0])
-    if len(seeds) > 1:
-        lists["seed"] = seeds
-    for chosen in itertools.product(*lists.values()):
-        varied = dict(zip(lists, chosen, strict=True))
-        one = {k: (dict(v) if isinstance(v, dict) else v) for k, v in words.items()}
-        one["run"]["seeds"] = [varied.get("seed", seeds[0])]
-        for place, value in varied.items():
-            section, _, key = place.partition(".")
-            if key:
-                one[section][key] = value
-        yield Job(one, varied, document)
+    return lists
 
 
 def _is_grid(words: Words, section: str, key: str, value: Any) -> bool:

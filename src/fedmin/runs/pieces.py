@@ -116,7 +116,10 @@ def _problem(document: Document, words: Words, table: Any) -> Problem:
 def constraints(document: Document, words: Words) -> list[Any]:
     """The constraints of a run."""
     given = words.get("constraint", [])
-    return [make(document, "constraint", each, SECTIONS["constraint"]) for each in given]
+    return [
+        make(document, f"constraint[{k}]", each, SECTIONS["constraint"])
+        for k, each in enumerate(given)
+    ]
 
 
 def options(document: Document, words: Words) -> dict[str, Any]:
