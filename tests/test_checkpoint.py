@@ -76,14 +76,14 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_used(world, tmp_path
     keep = fedmin.Checkpoint(tmp_path, rounds=2)
     whole = fedmin.minimize(*world, METHOD, rounds=ROUNDS, checkpoint=keep, **given)
     damage(how, max(tmp_path.glob("checkpoint-*.bin")))
-    with pytest.warns(RuntimeWarning, match="is not a whole checkpoint.*the one before it is used"):
+    with pytest.warns(RuntimeWarning, match="is not a whole checkpoint.*it is passed over"):
         again = fedmin.minimize(*world, METHOD, rounds=ROUNDS, checkpoint=keep, **given)
     same(again, whole)
 
 
 def test_what_a_run_can_go_on_from_is_not_crowded_out(tmp_path):
     """Two later files of an abandoned future, and then rounds that are kept again."""
-    files = module.Files(tmp_path, "me")
+    files = module.Files(tmp_path, {"run": "me"})
     for done in (10, 20, 12):  # back to 10 after 20 was damaged
         files.write(done, {}, {"x": np.zeros(2)})
     assert [path.stem[-2:] for path in files.found()] == ["12", "10"]
@@ -105,10 +105,10 @@ def test_a_damaged_server_goes_back_with_its_sites_and_can_be_killed_again(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module.Keeper, "save", killed)
-    with pytest.warns(RuntimeWarning, match="the one before"), pytest.raises(KeyboardInterrupt):
+    with pytest.warns(RuntimeWarning, match="it is passed over"), pytest.raises(KeyboardInterrupt):
         fedmin.minimize(*world, METHOD, rounds=ROUNDS, checkpoint=keep, **given)
     monkeypatch.setattr(module.Keeper, "save", save)
-    with pytest.warns(RuntimeWarning, match="the one before"):
+    with pytest.warns(RuntimeWarning, match="it is passed over"):
         again = fedmin.minimize(*world, METHOD, rounds=ROUNDS, checkpoint=keep, **given)
     same(again, fedmin.minimize(*world, METHOD, rounds=ROUNDS, **given))
 
@@ -137,12 +137,12 @@ def test_a_full_disk_ends_the_run_and_nothing_is_lost(world, tmp_path, monkeypat
     def full(number):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module.os, "fsync", full)
+    monkeypatch.setattr("fedmin.core.files.os.fsync", full)
     result = fedmin.minimize(*world, METHOD, rounds=ROUNDS, checkpoint=keep, **given)
     assert result.status == "interrupted"
     assert "No space left on device" in result.reason
     assert not list(tmp_path.glob("*.part"))
-    monkeypatch.setattr(module.os, "fsync", before)
+    monkeypatch.setattr("fedmin.core.files.os.fsync", before)
     again = fedmin.minimize(*world, METHOD, rounds=ROUNDS, checkpoint=keep, **given)
     same(again, fedmin.minimize(*world, METHOD, rounds=ROUNDS, **given))
 

@@ -27,9 +27,10 @@ STRANGERS = {("privacy", room) for room in ("problems", "domains", "client", "se
 }
 # each noun imports only those before it
 NOUNS = [
-    "environment", "checks", "serialize", "matrix", "payload", "rows", "domain", "schedule",
-    "roster", "holdings", "curves", "federation", "problem", "column_problem", "method", "channel",
-    "participation", "ledger", "metrics", "stopping", "certificate", "constants", "result",
+    "environment", "files", "checks", "serialize", "matrix", "payload", "rows", "domain",
+    "schedule", "roster", "holdings", "curves", "federation", "problem", "column_problem", "method",
+    "channel", "participation", "ledger", "metrics", "stopping", "certificate", "constants",
+    "result",
 ]  # fmt: skip
 FILES = sorted(PACKAGE.rglob("*.py"))
 

@@ -77,7 +77,7 @@ def test_columns_bit_for_bit(labels):
 def test_a_run_goes_on_and_every_site_finds_its_own_state(tmp_path):
     method, _ = KINDS["client memory"]
     whole = run(WORLD, method, rounds=4, engine=fedmin.Loopback())
-    keep = fedmin.Checkpoint(tmp_path, rounds=2)
+    keep = fedmin.Checkpoint(tmp_path, rounds=2, seconds=1e4)
     first = run(WORLD, method, rounds=2, engine=fedmin.Processes(), checkpoint=keep)
     assert first.rounds == 2
     assert len(list(tmp_path.glob("sites/*/checkpoint-*.bin"))) == 3

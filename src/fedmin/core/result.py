@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedmin.core.certificate import Certificate
+from fedmin.core.files import write_text
 from fedmin.core.ledger import Ledger, Line
 from fedmin.core.method import Method
 from fedmin.core.problem import Problem
@@ -223,25 +224,6 @@ def _line_of(words: dict[str, Any], clients: int) -> Line:
     times = {"client": "client", "one": 1, "other": clients - 1, "pair": clients * (clients - 1)}
     each: Any = times[words["each"]]
     return Line(words["exchange"], words["direction"], words["parts"], each)
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all."""
-    beside = path.with_name(path.name + ".part")
-    try:
-        with beside.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text whole or not at all."""
-    write_whole(path, text.encode())
 
 
 def tables(result: Result) -> dict[str, dict[str, Any]]:

@@ -8,6 +8,7 @@ once. Whatever is told of a run (history, ledger, status, checkpoints) is told h
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -57,7 +58,7 @@ class Stepper(ABC):
         return
 
     def go_back(self, done: int) -> None:
-        """Have all other parties be where they were after this round."""
+        """Have all other parties be where they were after this round; `LostError` if one cannot."""
         return
 
 
@@ -84,11 +85,6 @@ class Book:
         self.seconds.append(float(seconds))
         self.values.append(np.asarray(values))
         self.ledger.add_evaluation(round)
-
-    def drop_last(self) -> None:
-        """Forget the latest row."""
-        for column in (self.rounds, self.seconds, self.values, self.ledger.evaluated):
-            column.pop()
 
     def enter(self, log: Segment, spent: float, took: float, clients: tuple[str, ...]) -> None:
         """Enter what happened in some rounds, which began after `spent` seconds."""
@@ -158,6 +154,18 @@ def drive(
     keeper: Keeper | None = None,
 ) -> Driven:
     """Go on until all rounds are done, a rule holds, something is not finite, or one says stop."""
+    with keeper or nullcontext():
+        return _drive(stepper, ledger, clients, title, settings, keeper)
+
+
+def _drive(
+    stepper: Stepper,
+    ledger: Ledger,
+    clients: tuple[str, ...],
+    title: str,
+    settings: Settings,
+    keeper: Keeper | None,
+) -> Driven:
     rounds, interrupt = settings.rounds, settings.interrupt
     clock = time.perf_counter()
     starts = stepper.begin()
@@ -167,9 +175,7 @@ def drive(
         book.add(0, 0.0, values)
     spent, length = 0.0, 1
     if keeper is not None:
-        stepper.state, spent = keeper.resume(rounds, stepper.state, books[0])
-        if books[0].done:
-            stepper.go_back(books[0].done)
+        spent = keeper.resume(rounds, stepper, books[0])
     done = books[0].done
     with Progress(title, rounds, settings.progress) as bar:
         while done < rounds and any(book.status == "done" for book in books):

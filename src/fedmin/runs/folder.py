@@ -26,8 +26,9 @@ from fedmin.core.certificate import certificate_of
 from fedmin.core.domain import Free
 from fedmin.core.environment import versions
 from fedmin.core.federation import Federation
+from fedmin.core.files import write_text
 from fedmin.core.holdings import Holdings
-from fedmin.core.result import Result, tables, write_text
+from fedmin.core.result import Result, tables
 from fedmin.core.serialize import serialize
 from fedmin.engines.progress import News, Show
 from fedmin.engines.sessions.checkpoint import Checkpoint

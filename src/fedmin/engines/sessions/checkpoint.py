@@ -1,37 +1,32 @@
-"""Checkpoints: all that the future of a run depends on, in files that a crash cannot tear.
-
-    magic 8 | version 2 | length of the words 4 | words, JSON | all arrays, as a message of wire.py
-
-The words say whose run it is and how far it came; the arrays are the state of whoever keeps them.
-The form of the state is known from the run itself, so only numbers are stored. A file is written
-beside its place and moved there when it is whole; the one before it is kept.
+"""Checkpoints: all that the future of a run depends on, kept so that it ends as if never stopped.
 
 A server keeps its own state, the history and who took part in each round; a site keeps its own
 state, in a folder of its own, when the server asks for it and before the server keeps the round. So
-whatever round a server finds again, its sites find it too. The simulator is all parties in one.
+whatever round a server finds again, its sites find it too; where a site's file is damaged, all go
+back to the round before. The simulator is all parties in one. What a file is: files.py.
 """
 
-import contextlib
-import json
 import os
-import struct
 import time
 import warnings
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import numpy as np
 
 from fedmin.core import checks
-from fedmin.core.result import write_whole
-from fedmin.engines.sessions import wire
+from fedmin.core.environment import __version__
+from fedmin.core.federation import Federation
+from fedmin.core.files import FolderLock
+from fedmin.core.roster import Roster
+from fedmin.core.serialize import digest
+from fedmin.engines.round import Run
+from fedmin.engines.sessions.files import CheckpointError, Files, LostError
 
-MAGIC = b"FMINCKPT"
-VERSION = 2
-FRONT = struct.Struct("<8sHI")
 NO_END = 2**31 - 1
+SECONDS = 5.0  # between checkpoints
+SHARE = 0.02  # of a run's time that goes into them, at most
 
 
 @dataclass(frozen=True)
@@ -39,16 +34,17 @@ class Checkpoint:
     """Keep what a run needs to go on in `folder`, every so many rounds or seconds.
 
     A run that finds a checkpoint of its own there goes on from it and ends as if it had never
-    stopped; one of another run is refused.
+    stopped; one of another run is refused. Where writing takes long there are more seconds between
+    two of them, so that they take a fiftieth of the time at most; `rounds` are kept to.
 
     >>> import fedmin
     >>> fedmin.Checkpoint("run-1", rounds=100)
-    Checkpoint(folder='run-1', rounds=100, seconds=30.0)
+    Checkpoint(folder='run-1', rounds=100, seconds=5.0)
     """
 
     folder: str | os.PathLike
     rounds: int | None = None
-    seconds: float = 30.0
+    seconds: float = SECONDS
 
     def __post_init__(self):
         if self.rounds is not None:
@@ -56,87 +52,43 @@ class Checkpoint:
         checks.positive("seconds between checkpoints", self.seconds)
 
 
-class CheckpointError(ValueError):
-    """A checkpoint that cannot be used, and why."""
-
-
-class Files:
-    """The checkpoints of one party: the newest two of this run in a folder."""
-
-    def __init__(self, folder: str | os.PathLike, whose: str):
-        self.folder, self.whose = Path(folder), whose
-        self.folder.mkdir(parents=True, exist_ok=True)
-
-    def write(self, done: int, words: dict[str, Any], arrays: Any) -> None:
-        """Keep these arrays as what there was after so many rounds."""
-        said = json.dumps({"run": self.whose, "done": done, **words}).encode()
-        body = wire.encode(wire.Envelope("state", done, 0, 0, 0), jax.device_get(arrays))
-        path = self.folder / f"checkpoint-{done:09d}.bin"
-        write_whole(path, FRONT.pack(MAGIC, VERSION, len(said)) + said + body)
-        # later ones are of a future that will not be: after a damaged checkpoint a run goes back,
-        # and kept for being the newest they would crowd out what it can go on from
-        kept = [each for each in self.found() if each.name <= path.name][:2]
-        for old in set(self.found()) - set(kept):
-            old.unlink(missing_ok=True)
-
-    def found(self) -> list[Path]:
-        """Checkpoints, newest first."""
-        return sorted(self.folder.glob("checkpoint-*.bin"), reverse=True)
-
-    def newest(self, form: Any) -> tuple[dict[str, Any], Any] | None:
-        """Words and arrays of the newest checkpoint that is whole; form(words) is their form."""
-        for path in self.found():
-            try:
-                return self.read(path, form)
-            except CheckpointError as error:
-                if error.__cause__ is None:  # another run's: to go on would be to overwrite it
-                    raise
-                warnings.warn(f"{error}; the one before it is used", RuntimeWarning, stacklevel=5)
-        return None
-
-    def at(self, done: int, form: Any) -> tuple[dict[str, Any], Any]:
-        """Words and arrays of the checkpoint after so many rounds."""
-        path = self.folder / f"checkpoint-{done:09d}.bin"
-        if not path.exists():
-            raise CheckpointError(f"{path} is not there: nothing was kept of round {done}")
-        return self.read(path, form)
-
-    def read(self, path: Path, form: Any) -> tuple[dict[str, Any], Any]:
-        """Words and arrays of one file."""
-        data = path.read_bytes()
-        try:
-            magic, version, length = FRONT.unpack_from(data)
-            if magic != MAGIC:
-                raise ValueError(f"it begins with {magic!r}")
-            if version > VERSION:
-                raise ValueError(f"it was written by a newer fedmin (version {version})")
-            words = json.loads(data[FRONT.size : FRONT.size + length])
-            if version < VERSION:
-                words["run"] = ""
-            if words["run"] == self.whose:
-                _, arrays = wire.decode(data[FRONT.size + length :], form(words))
-        except (ValueError, struct.error, KeyError) as error:
-            raise CheckpointError(f"{path} is not a whole checkpoint: {error}") from error
-        if words["run"] != self.whose and version < VERSION:
-            raise CheckpointError(
-                f"{path} is of an earlier fedmin (version {version}), which this one cannot go on "
-                f"from; give another folder, or delete it"
-            )
-        if words["run"] != self.whose:
-            raise CheckpointError(
-                f"{path} belongs to another run (problem, data, method, channel, participation, "
-                f"record, every, seed or engine differ); give another folder, or delete it"
-            )
-        return words, arrays
+def belongings(
+    run: Run, federation: Federation, roster: Roster, seed: int, every: int, **engine: Any
+) -> dict[str, Any]:
+    """What a run's checkpoints belong to, by name: another value of any of it is another run."""
+    bare = replace(roster, shares=np.zeros(0))
+    parts = {
+        **{name: getattr(run, name) for name in ("problem", "method", "channel", "participation")},
+        "record": run.record, "stop": run.stop, "clients": bare, "weights": roster.shares,
+        "test rows": federation.test, "server rows": federation.server_rows,
+    }  # fmt: skip
+    numbers = {"x64": bool(jax.config.read("jax_enable_x64")), "seed": seed, "every": every}
+    hashes = {name: digest(value) for name, value in parts.items()}
+    return {"fedmin": __version__, **engine, **numbers, **hashes}
 
 
 class Keeper:
     """Writes a run's checkpoints when they are due, and finds where to go on."""
 
-    def __init__(self, checkpoint: Checkpoint, whose: str, every: int):
+    def __init__(self, checkpoint: Checkpoint, belongs: dict[str, Any], every: int):
         self.checkpoint, self.every = checkpoint, every
-        self.files = Files(checkpoint.folder, whose)
-        self.last_round, self.last_time = 0, time.monotonic()
+        self.lock = FolderLock(checkpoint.folder, "checkpoint.lock")
+        self.belongs = belongs
+        self.last_round, self.last_time, self.took = 0, time.monotonic(), 0.0
+        self.broken = False  # a disk did not take one
+
+    def __enter__(self) -> "Keeper":
+        self.lock.take()
+        self.files = Files(self.checkpoint.folder, self.belongs)
+        try:
+            self.files.refuse_others()  # before anything is compiled
+        except CheckpointError:
+            self.lock.free()
+            raise
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        self.lock.free()
 
     def room(self, done: int) -> int:
         """How many rounds there may be before the next checkpoint is due."""
@@ -147,7 +99,8 @@ class Keeper:
         """Whether enough rounds or seconds have passed for another checkpoint."""
         rounds = self.checkpoint.rounds
         by_rounds = rounds is not None and done // rounds > self.last_round // rounds
-        return by_rounds or time.monotonic() - self.last_time >= self.checkpoint.seconds
+        wait = max(self.checkpoint.seconds, self.took / SHARE)
+        return by_rounds or time.monotonic() - self.last_time >= wait
 
     def keep(self, stepper: Any, book: Any, spent: float) -> None:
         """Write a checkpoint if one is due.
@@ -159,19 +112,24 @@ class Keeper:
         try:
             self.save(stepper, book, spent)
         except OSError as error:
+            self.broken = True
             if book.status == "done":
                 words = f"after round {book.done} no checkpoint could be written: {error}"
                 book.status, book.reason = "interrupted", words
 
     def close(self, stepper: Any, book: Any, spent: float) -> None:
         """The last checkpoint, if it is not there yet."""
-        if book.done != self.last_round:
-            # what there is stays; the run says how it ended, also if a site cannot keep it
-            with contextlib.suppress(OSError, RuntimeError):
-                self.save(stepper, book, spent)
+        if book.done == self.last_round or self.broken:
+            return
+        try:
+            self.save(stepper, book, spent)
+        except (OSError, RuntimeError) as error:  # of a disk, or of a site that cannot keep it
+            words = f"the last checkpoint, of round {book.done}, could not be written: {error}"
+            warnings.warn(words, RuntimeWarning, stacklevel=5)
 
     def save(self, stepper: Any, book: Any, spent: float) -> None:
         """Write a checkpoint; every other party keeps its own first."""
+        begin = time.monotonic()
         stepper.keep(book.done)
         words = {
             "spent": spent, "status": book.status, "reason": book.reason,
@@ -186,27 +144,58 @@ class Keeper:
         }
         self.files.write(book.done, words, arrays)
         self.last_round, self.last_time = book.done, time.monotonic()
+        self.took = self.last_time - begin
 
-    def resume(self, rounds: int, state: Any, book: Any) -> tuple[Any, float]:
-        """Where to go on from: the newest whole checkpoint, or the beginning; seconds spent.
+    def resume(self, rounds: int, stepper: Any, book: Any) -> float:
+        """Go to the newest whole checkpoint, if there is one; seconds spent until then.
 
-        What was written down until then is entered in the book.
+        What was written down until then is entered in the book. All other parties go there too,
+        or, where one of them has nothing whole of that round, all to the one before.
         """
-        first = book.values[0]
+        first, lost = book.values[0], False
+        self.last_time = (
+            time.monotonic()
+        )  # seconds count from here: what was compiled is in no file
 
         def form(words):
+            _check(words)
+            recorded, done = words["recorded"], words["done"]
+            whole, number = np.dtype(np.int64), np.dtype(np.float64)
             return {
-                "state": state,
-                "rounds": np.zeros(words["recorded"], np.int64),
-                "seconds": np.zeros(words["recorded"]),
-                "values": np.zeros((words["recorded"], *first.shape), first.dtype),
-                "counts": np.zeros(words["done"], np.int64),
+                "state": stepper.state,
+                "rounds": jax.ShapeDtypeStruct((recorded,), whole),
+                "seconds": jax.ShapeDtypeStruct((recorded,), number),
+                "values": jax.ShapeDtypeStruct((recorded, *first.shape), first.dtype),
+                "counts": jax.ShapeDtypeStruct((done,), whole),
             }
 
-        found = self.files.newest(form)
-        if found is None:
-            return state, 0.0
-        words, arrays = found
+        for words, arrays in self.files.whole(form):
+            if not self._leads_to(rounds, words["done"], int(arrays["rounds"][-1])):
+                continue
+            try:
+                stepper.go_back(words["done"])
+            except LostError as error:
+                lost = True
+                warnings.warn(f"{error}; it is passed over", RuntimeWarning, stacklevel=4)
+                continue
+            self._enter(words, arrays, stepper, book)
+            return words["spent"]
+        if lost:
+            stepper.go_back(0)
+        return 0.0
+
+    def _leads_to(self, rounds: int, done: int, measured: int) -> bool:
+        """Whether a run of so many rounds passes this point, measured last after `measured`."""
+        if done > rounds:
+            raise CheckpointError(
+                f"{self.files.path(done)} has more rounds of this run than the {rounds} that are "
+                f"asked for; ask for {done} or more, or give another folder"
+            )
+        # the last round is measured whatever `every` says: with another end it would not have
+        # been, or would have been here
+        return measured == done if done == rounds else measured % self.every == 0
+
+    def _enter(self, words: dict[str, Any], arrays: Any, stepper: Any, book: Any) -> None:
         self.last_round = words["done"]
         book.rounds = arrays["rounds"].tolist()
         book.seconds = arrays["seconds"].tolist()
@@ -215,9 +204,21 @@ class Keeper:
         book.ledger.evaluated = list(book.rounds)
         if words["status"] not in ("interrupted", "done"):
             book.status, book.reason = words["status"], words["reason"]
-        if book.done < rounds and book.rounds[-1] % self.every:
-            book.drop_last()  # measured because it was the end, which it no longer is
-        return jax.tree.map(lambda a, b: _placed(a, b), state, arrays["state"]), words["spent"]
+        stepper.state = jax.tree.map(_placed, stepper.state, arrays["state"])
+
+
+def _check(words: dict[str, Any]) -> None:
+    """Refuse words that no run has written, whatever their digest says."""
+    done, recorded, spent = (words[key] for key in ("done", "recorded", "spent"))
+    right = {
+        "recorded": type(recorded) is int and 0 < recorded <= done + 1,
+        "spent": isinstance(spent, int | float) and 0 <= spent < float("inf"),
+        "status": words["status"] in ("done", "stopped", "interrupted", "diverged"),
+        "reason": isinstance(words["reason"], str),
+    }
+    for key, fits in right.items():
+        if not fits:
+            raise ValueError(f"its {key!r} is {words[key]!r}, after {done} rounds")
 
 
 def _placed(like: Any, new: np.ndarray) -> Any:

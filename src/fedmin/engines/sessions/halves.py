@@ -13,13 +13,13 @@ from fedmin.core.federation import Federation
 from fedmin.core.result import Result
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows
-from fedmin.core.serialize import digest
 from fedmin.engines.drive import Segment, Settings, Stepper, drive, result_of
 from fedmin.engines.measuring import is_lost
 from fedmin.engines.messages import Messages
 from fedmin.engines.round import NOBODY, SERVER, THE_SUM, Run, SiteState, State
 from fedmin.engines.sessions import wire
-from fedmin.engines.sessions.checkpoint import Keeper
+from fedmin.engines.sessions.checkpoint import Keeper, belongings
+from fedmin.engines.sessions.files import LostError
 from fedmin.engines.sessions.server import QuorumError, ServerSession
 from fedmin.engines.sessions.site import run_name
 from fedmin.engines.weighing import ledger_of
@@ -103,17 +103,23 @@ class Halves(Stepper):
         self._tell_all("back", done)
 
     def _tell_all(self, kind: str, done: int) -> None:
-        """Every site keeps a round or goes back to it, and says so."""
+        """Every site keeps a round or goes back to it, and says so; or that it has lost it."""
         server = self.server
         asks = {
             i: wire.Envelope(kind, done, 0, SERVER, i, server.name)
             for i in range(server.roster.clients)
         }
         replies = self.transport.deliver({i: wire.encode(a, {}) for i, a in asks.items()})
+        lost = []
         for i, ask in asks.items():
             wanted = ask._replace(kind="kept", sender=i, receiver=SERVER)
-            if i not in replies or wire.decode(replies[i], {})[0] != wanted:
+            said = wire.decode(replies[i], {})[0] if i in replies else None
+            if kind == "back" and said == wanted._replace(kind="lost"):
+                lost.append(server.roster.names[i])
+            elif said != wanted:
                 raise QuorumError(f"client {server.roster.names[i]} did not {kind} round {done}")
+        if lost:
+            raise LostError(f"of round {done} there is nothing whole at client {', '.join(lost)}")
 
 
 def run_halves(
@@ -135,8 +141,10 @@ def run_halves(
     keeper = None
     if checkpoint is not None:
         folders = [Path(checkpoint.folder) / "sites" / str(i) for i in range(roster.clients)]
-        own = [federation.server_rows, federation.test]  # sites name theirs themselves
-        keeper = Keeper(checkpoint, digest(["halves", run, roster, own, seed, every]), every)
+        # sites name their rows themselves
+        devices = jax.default_backend()
+        belongs = belongings(run, federation, roster, seed, every, engine="halves", devices=devices)
+        keeper = Keeper(checkpoint, belongs, every)
     transport = open_sites(server.messages, folders)
     try:
         stepper = Halves(server, transport, every, settings.rounds)

@@ -7,6 +7,7 @@ the same name, it refuses.
 """
 
 import hashlib
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedmin.core.environment import __version__
 from fedmin.core.method import Relay
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows
@@ -33,7 +35,7 @@ from fedmin.engines.round import (
     start_key,
 )
 from fedmin.engines.sessions import wire
-from fedmin.engines.sessions.checkpoint import Files
+from fedmin.engines.sessions.files import DamagedError, Files
 from fedmin.engines.sessions.packets import ClientError, Packets
 from fedmin.engines.sessions.programs import site_program
 from fedmin.engines.sessions.wire import Envelope, MessageError
@@ -105,7 +107,7 @@ class SiteSession:
         self.gaps, self.due = gaps, self._due(0)  # the next round that it takes part in
         self.answers: dict[Place, tuple[bytes, bytes]] = {}
         self.kept = 0  # the round that the server has kept; answers since then stay
-        self.files = None if folder is None else Files(folder, self._whose(rows, seed))
+        self.files = None if folder is None else Files(folder, self._belongings(rows))
 
     def _first_state(self) -> SiteState:
         run, roster = self.run, self.roster
@@ -117,12 +119,13 @@ class SiteSession:
         )
         return SiteState(client, memory)
 
-    def _whose(self, rows: Rows, seed: int) -> str:
-        """A name for this site's checkpoints: of the run, and of its own rows."""
-        content = hashlib.sha256()
-        for a in jax.tree.leaves(rows):
-            content.update(np.ascontiguousarray(a).tobytes())
-        return digest([self.run_name.hex(), self.name, seed, content.hexdigest()])
+    def _belongings(self, rows: Rows) -> dict[str, Any]:
+        """What this site's checkpoints belong to: the run (its seed with it), and its own rows."""
+        return {
+            "fedmin": __version__, "run": self.run_name.hex(), "site": self.name,
+            "devices": jax.default_backend(), "x64": bool(jax.config.read("jax_enable_x64")),
+            "rows": digest(rows),
+        }  # fmt: skip
 
     # ------------------------------------------------------------ answering
 
@@ -249,7 +252,7 @@ class SiteSession:
     def _keep_or_go_back(self, envelope: Envelope, data: bytes) -> bytes:
         """Keep the state after so many rounds, before the server does; or be there again."""
         wire.decode(data, {})
-        done = envelope.round
+        done, said = envelope.round, "kept"
         if envelope.kind == "keep":
             if done < self.place.round:
                 raise MessageError(f"{envelope}: the site is in round {self.place.round} already")
@@ -259,12 +262,23 @@ class SiteSession:
         else:
             if self.place >= Place(0, 1, 0):
                 raise MessageError(f"{envelope}: only before the first round of a session")
-            self._go_back(done)
-        return wire.encode(envelope._replace(kind="kept", sender=self.me, receiver=SERVER), {})
+            said = self._go_back(done)
+        return wire.encode(envelope._replace(kind=said, sender=self.me, receiver=SERVER), {})
 
-    def _go_back(self, done: int) -> None:
+    def _go_back(self, done: int) -> str:
+        """Be where it was after so many rounds: "kept", or "lost" if nothing whole is there."""
         if self.files is None:
             raise ClientError(f"client {self.name} keeps nothing: it cannot go back to {done}")
+        try:
+            state = self._first_state() if done == 0 else self._kept_state(done)
+        except DamagedError as error:
+            words = f"client {self.name}: {error}"
+            warnings.warn(words, RuntimeWarning, stacklevel=5)
+            return "lost"
+        self.state, self.kept, self.due = state, done, self._due(done)
+        return "kept"
+
+    def _kept_state(self, done: int) -> SiteState:
+        assert self.files is not None
         _, arrays = self.files.at(done, lambda words: {"state": self.state})
-        self.state = jax.tree.map(jnp.asarray, arrays["state"])
-        self.kept, self.due = done, self._due(done)
+        return jax.tree.map(jnp.asarray, arrays["state"])

@@ -24,8 +24,9 @@ MAGIC = b"FMIN"
 VERSION = 2
 HEADER = struct.Struct("<4sBBH8sIiiHI")
 # ask and reply are a trip's; fault: the reply is not finite; keep: remember this round, back: be
-# there again, kept: so it is; packet: from client to client; state: in a file
-KINDS = ("ask", "reply", "fault", "keep", "back", "kept", "packet", "state")
+# there again, kept: so it is, lost: nothing whole is left of it; packet: from client to client;
+# state: in a file
+KINDS = ("ask", "reply", "fault", "keep", "back", "kept", "packet", "state", "lost")
 EVALUATION = 0x4000  # the numbers of its trips begin here
 SETUP = 0x8000  # and those of the exchange of keys, before any round
 NO_RUN = bytes(8)

@@ -7,7 +7,6 @@ import jax
 import numpy as np
 
 from fedmin.core import checks
-from fedmin.core.certificate import data_checksum
 from fedmin.core.federation import Federation
 from fedmin.core.ledger import Ledger
 from fedmin.core.result import Result
@@ -15,7 +14,7 @@ from fedmin.core.serialize import digest
 from fedmin.engines.drive import Engine, Segment, Settings, Stepper, drive, result_of
 from fedmin.engines.messages import messages_of, reports_of
 from fedmin.engines.round import Run
-from fedmin.engines.sessions.checkpoint import Keeper
+from fedmin.engines.sessions.checkpoint import Keeper, belongings
 from fedmin.engines.simulator.layout import Data, lay_out
 from fedmin.engines.simulator.program import SEGMENT, ProgramSpec, programs
 from fedmin.engines.weighing import ledger_of
@@ -53,9 +52,13 @@ class Simulator(Engine):
         stepper = Compiled(spec, run, data, jax.random.key(seed), every, settings.rounds)
         keeper = None
         if settings.checkpoint is not None:
-            own = [federation.server_rows, federation.test]
-            whose = digest([run, data_checksum(federation), own, seed, every])
-            keeper = Keeper(settings.checkpoint, whose, every)
+            roster = federation.roster(run.participation.everyone)
+            belongs = belongings(
+                run, federation, roster, seed, every, engine="simulator", chunk=spec.chunk,
+                devices=f"{spec.devices} x {jax.default_backend()}",
+                rows=digest([federation.pool, federation.sizes]),
+            )  # fmt: skip
+            keeper = Keeper(settings.checkpoint, belongs, every)
         driven = drive(
             stepper, ledger, federation.names, title=type(run.method).__name__,
             settings=settings, keeper=keeper,
