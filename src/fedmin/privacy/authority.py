@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from fedmin.core import checks
-from fedmin.core.result import write_whole
+from fedmin.core.files import write_whole
 from fedmin.privacy.certificates import (
     AUTHORITY,
     CERTIFICATE,

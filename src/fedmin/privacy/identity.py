@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import verification
 
-from fedmin.core.result import write_whole
+from fedmin.core.files import write_whole
 from fedmin.privacy.certificates import (
     AUTHORITY,
     CERTIFICATE,
