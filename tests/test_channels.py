@@ -242,20 +242,3 @@ def test_gathered_replies_arrive_dense():
 def test_header_is_not_a_name_for_a_part():
     with pytest.raises(ValueError, match="cannot have a part named 'header'"):
         wire.sizes({"header": jnp.zeros(2)})
-
-
-class Talkative(fedmin.Channel):
-    """A channel that needs a trip of its own, as one that exchanges masks would."""
-
-    lossless = True
-
-    def trips(self, roster):
-        return (fedmin.Exchange(None, print, print),)
-
-
-@pytest.mark.parametrize("channel", [Talkative(), fedmin.chain(fedmin.Clip(1.0), Talkative())])
-def test_a_channel_whose_trips_nobody_makes_is_refused(apart, channel):
-    with pytest.raises(ValueError, match="needs trips of its own"):
-        fedmin.minimize(
-            apart.problem, apart.federation, fedmin.FedSGD(0.1), rounds=1, channel=channel
-        )

@@ -29,8 +29,8 @@ STRANGERS = {("privacy", room) for room in ("problems", "domains", "client", "se
 NOUNS = [
     "environment", "files", "checks", "serialize", "matrix", "payload", "rows", "domain",
     "schedule", "roster", "holdings", "curves", "federation", "problem", "column_problem", "method",
-    "channel", "participation", "ledger", "metrics", "stopping", "certificate", "constants",
-    "result",
+    "protocol", "channel", "participation", "ledger", "metrics", "stopping", "certificate",
+    "constants", "result",
 ]  # fmt: skip
 FILES = sorted(PACKAGE.rglob("*.py"))
 

@@ -260,7 +260,7 @@ def mutant(rng, data: bytes, others: list[bytes]) -> bytes:
     if how == 1:
         return data[: rng.integers(0, len(data))]
     if how == 2:  # cut or lengthened, with a checksum that fits
-        cut = data[: rng.integers(wire.HEADER.size, len(data))]
+        cut = data[: rng.integers(wire.HEADER.size, max(len(data), wire.HEADER.size + 1))]
         return repaired(cut if rng.random() < 0.5 else data + rng.bytes(rng.integers(1, 9)))
     if how == 3:  # re-addressed, with a checksum that fits
         found = bytearray(data)

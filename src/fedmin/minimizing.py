@@ -296,8 +296,11 @@ def _check_trips(
             f"{name} needs every client in every round; participation is {participation}, "
             f"give Everyone()"
         )
-    if channel.trips(roster):  # without them it would not hide what it says it hides
-        raise ValueError(f"{channel} needs trips of its own, which no engine makes yet")
+    if roster.owners is not None and channel.for_evaluation() is not None:
+        raise ValueError(
+            f"{channel} carries what is recorded too, as sums over rows; where columns are split "
+            f"nobody has a whole row: give another channel"
+        )
     for trip in trips:
         why = channel.refuses(trip)
         if why:

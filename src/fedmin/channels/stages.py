@@ -9,6 +9,7 @@ from fedmin.channels.plain import Plain
 from fedmin.core import checks
 from fedmin.core.channel import Channel, Cohort, Learns
 from fedmin.core.method import Now
+from fedmin.core.protocol import Protocol
 
 
 class Chain(Channel):
@@ -26,6 +27,9 @@ class Chain(Channel):
         checks.at_least("stages", len(self.stages), 1)
         for stage in self.stages:
             checks.is_a("stages", stage, Channel, "Clip(1.0)")
+        for stage in self.stages[:-1]:
+            if stage.hides:  # what comes after it would see what it hides
+                raise ValueError(f"{stage} must be the last stage of a chain: its sum is hidden")
 
     @property
     def lossless(self) -> bool:  # type: ignore[override]
@@ -67,8 +71,17 @@ class Chain(Channel):
             kept.append(own)
         return combined, tuple(reversed(kept))
 
-    def trips(self, roster: Any) -> tuple[Any, ...]:
-        return tuple(trip for stage in self.stages for trip in stage.trips(roster))
+    @property
+    def hides(self) -> bool:  # type: ignore[override]
+        return self.stages[-1].hides
+
+    def protocol(self, sent: Any) -> Protocol:
+        return self.stages[-1].protocol(sent)
+
+    def for_evaluation(self) -> Channel | None:
+        found = [stage.for_evaluation() for stage in self.stages]
+        used = [stage for stage in found if stage is not None]
+        return chain(*used) if used else None
 
     @property
     def learns(self) -> Learns:

@@ -3,7 +3,8 @@
 A channel has a client half (`encode`, with a memory of its own a client), the one place where two
 clients meet (`combine`), and a server half (`decode`, with a state of its own). Engines sum what
 `combine` returns over groups of clients, so it must be additive. `fedmin.chain` puts several behind
-each other.
+each other. One that hides single replies from the server `hides` them by a `protocol`
+(core/protocol.py): trips of its own around the exchange.
 """
 
 from typing import Any, ClassVar, NamedTuple
@@ -14,7 +15,7 @@ from jax import Array
 
 from fedmin.core import payload
 from fedmin.core.method import Exchange, Now, Trip
-from fedmin.core.roster import Roster
+from fedmin.core.protocol import Protocol
 
 
 class Cohort(eqx.Module):
@@ -73,6 +74,8 @@ class Channel(eqx.Module):
 
     # replies arrive as they were sent; so a sum that is finite proves that every reply was
     lossless: ClassVar[bool] = False
+    # single replies are hidden from the server, by a protocol
+    hides: ClassVar[bool] = False
 
     def init(self, up: Any) -> Any:
         """A client's channel memory, from the shapes of the reply it will carry."""
@@ -98,9 +101,16 @@ class Channel(eqx.Module):
         """Server: from the combined sum to the sum of p_i times the replies; and its new state."""
         return combined, state
 
-    def trips(self, roster: Roster) -> tuple[Trip, ...]:
-        """Further trips that the channel itself needs: none for most."""
-        return ()
+    def protocol(self, sent: Any) -> Protocol:
+        """The trips that the channel itself needs around an exchange, for wires of such a form."""
+        raise NotImplementedError(f"{type(self).__name__} hides replies and has no protocol")
+
+    def for_evaluation(self) -> "Channel | None":
+        """What carries the sites' sums when the model is looked at; None: they travel as they are.
+
+        It may have no memory: looking changes nothing.
+        """
+        return None
 
     @property
     def learns(self) -> Learns:
@@ -109,6 +119,10 @@ class Channel(eqx.Module):
 
     def refuses(self, trip: Trip) -> str:
         """Why this channel cannot carry the replies of a trip; "" if it can."""
-        if self.lossless or not isinstance(trip, Exchange) or not trip.unchanged:
+        if not isinstance(trip, Exchange):
             return ""
-        return "sends its parts as they are"
+        if self.hides and trip.reduce == "gather":
+            return "gathers every reply, and the channel brings nothing but their sum"
+        if self.hides and trip.only is not None:
+            return "asks a single client, whose reply no sum can hide"
+        return "sends its parts as they are" if trip.unchanged and not self.lossless else ""

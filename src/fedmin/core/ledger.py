@@ -1,28 +1,53 @@
 """The ledger: how many bytes travelled, each way, in each round, for each kind of message."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+
+from fedmin.core.protocol import peers_of
+
+Trips = Sequence[tuple[int, int]]  # who was asked on each trip, and who of them answered
 
 
 @dataclass(frozen=True)
 class Line:
-    """What one message of a trip weighs, by part: {"model": 31360, "header": 42}."""
+    """What one message of a trip weighs, by part: {"model": 31360, "header": 42}.
+
+    A message of a channel's own trips may have an entry for each client that is summed together
+    with its owner: `entry` is what one of them weighs, `group` how many are summed together at
+    most.
+    """
 
     trip: int
     direction: str  # "down" or "up"
     parts: Mapping[str, int]
     each: Literal["client"] | int = "client"  # one a client that takes part, or so many
+    kind: str = ""  # "channel" if the trip is the channel's own
+    entry: Mapping[str, int] = field(default_factory=dict)
+    group: int | None = None
 
-    @property
-    def bytes(self) -> int:
-        return sum(self.parts.values())
+    def sizes(self, count: int) -> dict[str, int]:
+        """Bytes by part in a round for which so many clients were drawn."""
+        peers = peers_of(count, self.group)
+        return {part: size + peers * self.entry.get(part, 0) for part, size in self.parts.items()}
 
     def messages(self, count: int) -> int:
         """How many such messages travel in a round in which so many clients take part."""
         return count if self.each == "client" else self.each * (count > 0)
+
+    def bytes(self, count: int) -> int:
+        """All of them together."""
+        return self.messages(count) * sum(self.sizes(count).values())
+
+
+class Uneven(NamedTuple):
+    """A round, or a look at the model, in which clients went missing: what travelled before."""
+
+    drawn: int  # clients that were asked at first
+    messages: tuple[int, ...]  # an entry a line
 
 
 @dataclass
@@ -30,7 +55,11 @@ class Ledger:
     """Exact bytes: what each message weighs, and how many of them travelled in every round.
 
     Looking at the model (`evaluation`) is counted apart: it serves the one who watches, and how
-    often that is done is nobody's method.
+    often that is done is nobody's method. So are messages that serve checkpoints (`control`): how
+    many there are depends on the clock and on what crashed.
+
+    Counted is what was sent down, and what came up and was used. Without drop-outs both follow from
+    how many clients took part.
 
     >>> import fedmin
     >>> from fedmin.core.ledger import Line
@@ -41,11 +70,14 @@ class Ledger:
     """
 
     lines: list[Line]
-    counts: list[int] = field(default_factory=list)  # clients that took part, a round
+    counts: list[int] = field(default_factory=list)  # clients that took part to the end, a round
     setup: list[tuple[Line, int]] = field(default_factory=list)  # before round 0, and how many
     evaluation: list[Line] = field(default_factory=list)  # what looking at the model takes
     population: int = 0  # clients that are asked when it is looked at
     evaluated: list[int] = field(default_factory=list)  # after how many rounds it was
+    uneven: dict[int, Uneven] = field(default_factory=dict)  # rounds with drop-outs
+    uneven_looks: dict[int, Uneven] = field(default_factory=dict)  # by the rounds before them
+    control: dict[str, int] = field(default_factory=dict)  # bytes, by direction and kind
 
     def add_rounds(self, counts: Any) -> None:
         """Enter rounds in which so many clients took part."""
@@ -55,64 +87,130 @@ class Ledger:
         """Enter that the model was looked at after so many rounds."""
         self.evaluated.append(int(rounds))
 
-    def bytes(self, direction: str | None = None, evaluation: bool = False) -> int:
-        """All bytes so far, "down", "up" or both; with `evaluation` also those of looking."""
+    def add_trips(self, round: int, trips: Trips, look: bool = False) -> None:
+        """Enter who was asked and who answered on each trip of a round, or of a look after it.
+
+        Nothing is kept of one in which nobody went missing: it follows from the count.
+        """
+        lines = self.evaluation if look else self.lines
+        drawn = trips[0][0] if trips else 0
+        found = tuple(int(n) for trip in trips for n in trip)
+        # where lines are not one a way and trip nobody may be missing
+        if len(found) == len(lines) and found != tuple(line.messages(drawn) for line in lines):
+            (self.uneven_looks if look else self.uneven)[int(round)] = Uneven(int(drawn), found)
+
+    def add_control(self, sent: Mapping[str, int]) -> None:
+        """Enter bytes of messages that serve checkpoints, by direction and kind."""
+        for kind, size in sent.items():
+            self.control[kind] = self.control.get(kind, 0) + size
+
+    def exceptions(self) -> dict[str, Any]:
+        """What does not follow from lines and counts, in JSON's own kinds of values."""
+        rounds, looks = (
+            [[t, what.drawn, *what.messages] for t, what in some.items()]
+            for some in (self.uneven, self.uneven_looks)
+        )
+        return {"uneven": rounds, "uneven_looks": looks, "control": dict(self.control)}
+
+    def enter(self, exceptions: Mapping[str, Any]) -> None:
+        """Take over what `exceptions` said."""
+        self.control = {str(kind): int(n) for kind, n in exceptions.get("control", {}).items()}
+        self.uneven, self.uneven_looks = (
+            {int(t): Uneven(int(drawn), tuple(map(int, some)))
+             for t, drawn, *some in exceptions.get(name, [])}
+            for name in ("uneven", "uneven_looks")
+        )  # fmt: skip
+
+    def bytes(
+        self, direction: str | None = None, evaluation: bool = False, control: bool = False
+    ) -> int:
+        """All bytes so far, "down", "up" or both; on request also of looking and of checkpoints."""
         ways = ("down", "up") if direction is None else (direction,)
         found = sum(int(self.cumulative(way)[-1]) for way in ways)
         if evaluation:
             found += sum(int(self.cumulative_evaluation(way)[-1]) for way in ways)
+        if control:
+            found += sum(n for kind, n in self.control.items() if kind.split()[0] in ways)
         return found
 
     def cumulative(self, direction: str) -> np.ndarray:
         """Bytes before each round, and after the last: i[rounds + 1]; without evaluation."""
-        first = sum(n * line.bytes for line, n in self.setup if line.direction == direction)
-        lines = [line for line in self.lines if line.direction == direction]
-        # rounds differ in how many clients took part only
-        cost = {c: sum(x.messages(c) * x.bytes for x in lines) for c in set(self.counts)}
+        first = sum(
+            n * sum(line.parts.values()) for line, n in self.setup if line.direction == direction
+        )
+        # rounds without drop-outs differ in how many clients took part only
+        cost = {c: self._cost(self.lines, (direction,), c) for c in set(self.counts)}
         spent = np.array([first, *(cost[c] for c in self.counts)], np.int64)
+        for t, what in self.uneven.items():
+            spent[t + 1] = self._cost(self.lines, (direction,), *what)
         return np.cumsum(spent)
 
     def cumulative_evaluation(self, direction: str | None = None) -> np.ndarray:
         """Bytes of looking at the model until before each round, and after the last."""
         ways = ("down", "up") if direction is None else (direction,)
-        lines = [line for line in self.evaluation if line.direction in ways]
-        once = sum(line.messages(self.population) * line.bytes for line in lines)
-        times = np.bincount(np.asarray(self.evaluated, np.int64), minlength=len(self.counts) + 1)
-        return np.cumsum(once * times[: len(self.counts) + 1])
+        once = self._cost(self.evaluation, ways, self.population)
+        rounds = len(self.counts) + 1
+        times = np.bincount(np.asarray(self.evaluated, np.int64), minlength=rounds)[:rounds]
+        spent = once * times
+        for t, what in self.uneven_looks.items():
+            spent[t] += self._cost(self.evaluation, ways, *what) - once
+        return np.cumsum(spent)
+
+    @staticmethod
+    def _cost(lines: Any, ways: Any, count: int, messages: tuple[int, ...] | None = None) -> int:
+        """The bytes of one round or look."""
+        numbers = [x.messages(count) for x in lines] if messages is None else messages
+        each = zip(lines, numbers, strict=True)
+        return sum(n * sum(x.sizes(count).values()) for x, n in each if x.direction in ways)
 
     def by_kind(self) -> dict[str, int]:
-        """All bytes so far, by direction and kind; those of looking at the model after the rest."""
+        """All bytes so far, by direction and kind; those of looking at the model after the rest.
+
+        Those of checkpoints are in `control`.
+        """
         kinds: dict[str, int] = {}
-        rounds = [("", line, sum(map(line.messages, self.counts))) for line in self.lines]
-        looks = len(self.evaluated)
-        seen = [("evaluation ", x, looks * x.messages(self.population)) for x in self.evaluation]
-        for before, line, messages in [*(("", *each) for each in self.setup), *rounds, *seen]:
-            for part, size in line.parts.items():
-                key = f"{before}{line.direction} {part}"
+
+        def add(before: str, line: Line, sizes: Mapping[str, int], messages: int) -> None:
+            kind = f"{line.kind} " if line.kind else ""
+            for part, size in sizes.items():
+                key = f"{before}{kind}{line.direction} {part}"
                 kinds[key] = kinds.get(key, 0) + size * messages
+
+        for line, messages in self.setup:
+            add("", line, line.parts, messages)
+        rounds = Counter(n for t, n in enumerate(self.counts) if t not in self.uneven)
+        looks = {self.population: len(self.evaluated) - len(self.uneven_looks)}
+        for before, lines, even, uneven in (
+            ("", self.lines, rounds, self.uneven),
+            ("evaluation ", self.evaluation, looks, self.uneven_looks),
+        ):
+            for k, line in enumerate(lines):
+                add(before, line, line.sizes(0), 0)  # a kind of which there were none is named too
+                for count, times in even.items():
+                    add(before, line, line.sizes(count), times * line.messages(count))
+                for what in uneven.values():
+                    add(before, line, line.sizes(what.drawn), what.messages[k])
         return kinds
 
     def per_round(self) -> list[dict]:
         """A record a round, trip, direction and kind; without evaluation."""
-        return [
-            {
-                "round": t,
-                "trip": line.trip,
-                "direction": line.direction,
-                "kind": part,
-                "messages": line.messages(count),
-                "bytes": size * line.messages(count),
-            }
-            for t, count in enumerate(self.counts)
-            for line in self.lines
-            for part, size in line.parts.items()
-        ]
+        found = []
+        for t, count in enumerate(self.counts):
+            drawn, messages = self.uneven.get(t, (count, None))
+            for k, line in enumerate(self.lines):
+                number = line.messages(count) if messages is None else messages[k]
+                where = {"round": t, "trip": line.trip, "direction": line.direction}
+                for part, size in line.sizes(drawn).items():
+                    kind = f"{line.kind} {part}".strip()
+                    found.append(where | {"kind": kind, "messages": number, "bytes": size * number})
+        return found
 
     def __str__(self) -> str:
-        kinds = self.by_kind()
+        kinds = self.by_kind() | {f"control {kind}": n for kind, n in self.control.items()}
         width = max((len(k) for k in [*kinds, "without evaluation"]), default=0)
         lines = [f"{kind.ljust(width)}  {size:>16,} B" for kind, size in kinds.items()]
-        lines.append(f"{'all'.ljust(width)}  {self.bytes(evaluation=True):>16,} B")
+        whole = self.bytes(evaluation=True, control=True)
+        lines.append(f"{'all'.ljust(width)}  {whole:>16,} B")
         if self.evaluation:
             lines.append(f"{'without evaluation'.ljust(width)}  {self.bytes():>16,} B")
         return "\n".join(lines)

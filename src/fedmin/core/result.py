@@ -140,6 +140,7 @@ class Result:
         words["setup"] = [[_words_of(line), count] for line, count in self.ledger.setup]
         words["evaluation"] = [_words_of(line) for line in self.ledger.evaluation]
         words["clients"] = self.ledger.population
+        words |= {k: v for k, v in self.ledger.exceptions().items() if v}
         if self.best is not None:
             np.save(folder / "best.npy", np.asarray(self.best.x))
             words["best"] = [float(self.best.objective), float(self.best.violation)]
@@ -170,6 +171,8 @@ class Result:
         history = read_csv(folder / "history.csv")
         evaluated = history["round"].tolist() if looks else []
         clients = words.get("clients", 0)
+        ledger = Ledger(lines, counts.tolist(), setup, looks, clients, evaluated)
+        ledger.enter(words)
         model, best, certificate = (
             folder / name for name in ("model.npy", "best.npy", "certificate.json")
         )
@@ -182,7 +185,7 @@ class Result:
         return cls(
             solution=np.load(model) if model.exists() else None,
             history=history,
-            ledger=Ledger(lines, counts.tolist(), setup, looks, clients, evaluated),
+            ledger=ledger,
             server=None,
             clients=None,
             problem=problem,
@@ -213,7 +216,8 @@ class Result:
 
 
 def _words_of(line: Line) -> dict[str, Any]:
-    return {**asdict(line), "parts": dict(line.parts)}
+    words = {**asdict(line), "parts": dict(line.parts), "entry": dict(line.entry)}
+    return {k: v for k, v in words.items() if k in ("trip", "direction", "parts", "each") or v}
 
 
 def _line_of(words: dict[str, Any], clients: int) -> Line:

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedmin.core.column_problem import OnColumns
 from fedmin.core.federation import Federation
-from fedmin.core.ledger import Ledger
+from fedmin.core.ledger import Ledger, Trips
 from fedmin.core.result import Best, Result
 from fedmin.engines.progress import Progress, Show
 from fedmin.engines.round import NOBODY, THE_SUM, Run, State
@@ -36,6 +36,8 @@ class Segment(NamedTuple):
     ran: Any  # i[] rounds
     fault: Any  # i[2] round and client of the first reply that is not finite, or NOBODY
     stopped: Any  # bool[]
+    trips: Trips = ()  # of the round, where it is one and was made by sessions
+    look: Trips = ()  # of the look after it
 
 
 class Stepper(ABC):
@@ -44,6 +46,7 @@ class Stepper(ABC):
     state: Any
     names: tuple[str, ...]  # of what is recorded
     longest: int  # rounds in one call, at most
+    first_look: Trips = ()  # who was asked and who answered before round 0
 
     @abstractmethod
     def begin(self) -> list[Any]:
@@ -60,6 +63,10 @@ class Stepper(ABC):
     def go_back(self, done: int) -> None:
         """Have all other parties be where they were after this round; `LostError` if one cannot."""
         return
+
+    def told(self) -> dict[str, int]:
+        """Bytes that served checkpoints since this was asked last, by direction and kind."""
+        return {}
 
 
 @dataclass
@@ -79,12 +86,13 @@ class Book:
         """Rounds that were completed."""
         return len(self.ledger.counts)
 
-    def add(self, round: int, seconds: float, values: Any) -> None:
-        """Enter what was measured after so many rounds."""
+    def add(self, round: int, seconds: float, values: Any, look: Trips = ()) -> None:
+        """Enter what was measured after so many rounds, by such trips."""
         self.rounds.append(int(round))
         self.seconds.append(float(seconds))
         self.values.append(np.asarray(values))
         self.ledger.add_evaluation(round)
+        self.ledger.add_trips(round, look, look=True)
 
     def enter(self, log: Segment, spent: float, took: float, clients: tuple[str, ...]) -> None:
         """Enter what happened in some rounds, which began after `spent` seconds."""
@@ -92,10 +100,12 @@ class Book:
         fault, client = (int(v) for v in log.fault)
         good = ran if fault == NOBODY else fault - before
         self.ledger.add_rounds(log.counts[:good])
+        if good:
+            self.ledger.add_trips(before, log.trips)
         for i in range(int(log.recorded)):
             at = int(log.at[i])
             if at <= before + good:
-                self.add(at, spent + took * (at - before) / max(ran, 1), log.values[i])
+                self.add(at, spent + took * (at - before) / max(ran, 1), log.values[i], log.look)
         if fault != NOBODY:
             self.status, self.reason = "diverged", fault_reason(fault, client, clients)
         elif log.stopped:
@@ -172,7 +182,7 @@ def _drive(
     compile_seconds = time.perf_counter() - clock
     books = [Book(stepper.names, _copy(ledger)) for _ in starts]
     for book, values in zip(books, starts, strict=True):
-        book.add(0, 0.0, values)
+        book.add(0, 0.0, values, stepper.first_look)
     spent, length = 0.0, 1
     if keeper is not None:
         spent = keeper.resume(rounds, stepper, books[0])

@@ -15,7 +15,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fedmin.channels import Plain
 from fedmin.client import column_trips
+from fedmin.core.channel import Channel
 from fedmin.core.method import Exchange, Trip
 from fedmin.core.metrics import Metric, numbered
 from fedmin.core.result import Best
@@ -42,6 +44,7 @@ class Evaluation:
     roster: Roster
     metrics: tuple[int, ...]  # numbers of the metrics that need the clients' rows
     trips: tuple[Trip, ...]
+    channel: Channel = Plain()  # that carries their replies
 
     @cached_property
     def blank(self) -> Any:
@@ -79,7 +82,8 @@ def evaluation(run: Run, roster: Roster) -> Evaluation:
         return Evaluation(run, roster, (), ())
     record = [run.record[m] for m in wanted]
     if roster.owners is None:
-        return Evaluation(run, roster, wanted, (_on_rows(run, record, roster.clients),))
+        one = _on_rows(run, record, roster.clients)
+        return Evaluation(run, roster, wanted, (one,), looking_channel(run))
 
     def done(problem, own: Measured, estimate, now) -> Measured:
         return Measured(own.x, [metric.of_estimate(problem, estimate) for metric in record])
@@ -88,6 +92,12 @@ def evaluation(run: Run, roster: Roster) -> Evaluation:
     gradients = any("gradients" in metric.needs for metric in record)
     trips = column_trips.looks(problem, lambda own: own.x, done, gradients, _scores(record))
     return Evaluation(run, roster, wanted, trips)
+
+
+def looking_channel(run: Run) -> Channel:
+    """What carries the sites' sums; a run that only looks has it already."""
+    channel = run.channel if run.method is None else run.channel.for_evaluation()
+    return Plain() if channel is None else channel
 
 
 def _zeros(like: Any) -> Any:

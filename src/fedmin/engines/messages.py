@@ -5,6 +5,9 @@ On every trip each client that is asked gets one message and sends one back:
     down    what the server tells it, and the sealed packets of earlier relays that wait for it
     up      its reply, through the channel; in a relay one sealed packet for each receiver
 
+Around an exchange there are the legs of the channel's protocol, if it has one: trips of its own.
+All trips of a round, legs among them, are its steps, which are numbered on the wire.
+
 All of it is known from the run and the roster before anything is computed, so both halves compare
 what arrives with what must arrive, and the ledger of a simulation is that of a real run.
 """
@@ -15,15 +18,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedmin.channels import Plain
 from fedmin.core import payload
 from fedmin.core.channel import Channel, Cohort
 from fedmin.core.method import Exchange, Gathered, Method, Now, Relay, Sum, Trip
+from fedmin.core.protocol import Leg, Protocol, check_names, form_of_parts
 from fedmin.core.roster import Roster
 from fedmin.engines.compiled import SHAPES, form_of
 from fedmin.engines.measuring import evaluation, recorded
 from fedmin.engines.round import Notice, Run, combined_zeros, delivered, known, split_report
 from fedmin.engines.sessions import seal, wire
+
+ALONG = "protocol"  # what the part of an exchange is called that its channel says
 
 
 class TripForm(NamedTuple):
@@ -35,6 +40,25 @@ class TripForm(NamedTuple):
     sent: Any  # the same after the channel; in a relay what is sealed for each receiver
     memory: Any  # one client's channel memory
     server_memory: Any  # the channel's server half
+    protocol: Protocol | None = None  # that the channel plays around it
+
+    @property
+    def hidden(self) -> Any:
+        """What travels: `sent`, or what the channel's protocol makes of it."""
+        return self.sent if self.protocol is None else self.protocol.hidden
+
+    def along(self, clients: int) -> dict[str, Any]:
+        """What goes down with it for the channel, where so many clients take part."""
+        if self.protocol is None or not self.protocol.along:
+            return {}
+        return {ALONG: form_of_parts(self.protocol.along, self.protocol.peers(clients))}
+
+
+class Step(NamedTuple):
+    """What is done on one trip over the wire: a method's trip, or a leg around it."""
+
+    e: int  # the number of the method's trip
+    leg: Leg | None = None
 
 
 class Purpose(NamedTuple):
@@ -44,17 +68,20 @@ class Purpose(NamedTuple):
     first: int  # the number of its first trip on the wire
     channel: Channel
     forms: tuple[TripForm, ...]
+    steps: tuple[Step, ...]
 
-    def ask_like(self, e: int, i: int, population: int) -> dict[str, Any]:
-        """The form of what client i gets on trip e."""
+    def ask_like(self, e: int, i: int, population: int, drawn: int | None = None) -> dict[str, Any]:
+        """The form of what client i gets on trip e of a round for which so many were drawn."""
         waiting = [self.packets(r, i, population) for r in self.waiting(e, i, population)]
-        return {**self.forms[e].down, **({"relayed": tuple(waiting)} if waiting else {})}
+        form = self.forms[e]
+        along = form.along(population if drawn is None else drawn)
+        return {**form.down, **({"relayed": tuple(waiting)} if waiting else {}), **along}
 
     def reply_like(self, e: int, i: int, population: int) -> Any:
         """The form of what client i sends on trip e."""
         form = self.forms[e]
         if not isinstance(form.trip, Relay):
-            return form.sent
+            return form.hidden
         count = len([r for r in form.trip.receivers(population) if r != i])
         return {"sealed": np.zeros((count, self.packet_size(e)), np.uint8)}
 
@@ -77,10 +104,27 @@ class Purpose(NamedTuple):
                 found.append(k)
         return found
 
-    def next(self, i: int, e: int = -1) -> int | None:
-        """The next trip after trip e on which client i is asked."""
-        later = range(e + 1, len(self.forms))
-        return next((k for k in later if self.forms[k].trip.asks(i)), None)
+    def next(self, i: int, last: int = -1) -> list[int]:
+        """The steps after step `last` of which one is the next on which client i is asked."""
+        found = []
+        for k in range(last + 1, len(self.steps)):
+            e, leg = self.steps[k]
+            if self.forms[e].trip.asks(i):
+                found.append(k)
+                if leg is None or leg.asks == "everyone":
+                    break  # no later one comes before it
+        return found
+
+
+def purpose_of(name: str, first: int, channel: Channel, forms: tuple[TripForm, ...]) -> Purpose:
+    """These trips, and the legs of the channel's protocol around those that are exchanges."""
+    steps: list[Step] = []
+    for e, form in enumerate(forms):
+        found = form.protocol
+        before, after = ((), ()) if found is None else (found.before, found.after)
+        check_names((*before, *after))
+        steps += [*(Step(e, leg) for leg in before), Step(e), *(Step(e, leg) for leg in after)]
+    return Purpose(name, first, channel, forms, tuple(steps))
 
 
 class Training(NamedTuple):
@@ -114,7 +158,7 @@ def training_of(run: Run, roster: Roster) -> Training:
     )
     trips = run.method.exchanges(run.problem, roster)
     forms = _forms(run, run.channel, trips, roster, server, client)
-    return Training(Purpose("training", 0, run.channel, forms), server, client)
+    return Training(purpose_of("training", 0, run.channel, forms), server, client)
 
 
 def messages_of(run: Run, roster: Roster) -> Messages:
@@ -126,8 +170,11 @@ def messages_of(run: Run, roster: Roster) -> Messages:
 def _messages(run: Run, roster: Roster) -> Messages:
     training = training_of(run, roster)
     looks = evaluation(run, roster)
-    forms = _forms(run, Plain(), looks.trips, roster, looks.blank, ()) if looks.trips else ()
-    look = Purpose("evaluation", wire.EVALUATION, Plain(), forms)
+    channel = looks.channel
+    forms = _forms(run, channel, looks.trips, roster, looks.blank, ()) if looks.trips else ()
+    if any(jax.tree.leaves((form.memory, form.server_memory)) for form in forms):
+        raise ValueError(f"{channel} looks at the model and would remember it; give it no memory")
+    look = purpose_of("evaluation", wire.EVALUATION, channel, forms)
     return Messages(training.purpose, look, training)
 
 
@@ -157,7 +204,8 @@ def _forms(
         sent, _ = jax.eval_shape(channel.encode, up, memory, now)
         if trip.reduce == "sum":
             sent = jax.eval_shape(channel.weigh, sent, jnp.asarray(roster.shares[0]))
-        found.append(TripForm(trip, down, up, sent, memory, kept))
+        protocol = channel.protocol(sent) if channel.hides else None
+        found.append(TripForm(trip, down, up, sent, memory, kept, protocol))
     if found and isinstance(found[-1].trip, Relay):
         raise ValueError(
             f"{type(run.method).__name__}: a Relay must be followed by a trip on which its "

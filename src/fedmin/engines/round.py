@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from fedmin.core import payload
@@ -45,10 +46,10 @@ def fluid(run: Run) -> Run:
 
 
 def looking(run: Run) -> Run:
-    """What a look at the model takes of a run: the problem and the metrics. Runs that differ in
-    their method only look alike, and use one program for it."""
+    """What a look at the model takes of a run: the problem, the metrics, and what carries their
+    sums. Runs that differ in their method only look alike, and use one program for it."""
     none: Any = None
-    return Run(run.problem, none, none, none, run.record, None)
+    return Run(run.problem, none, run.channel.for_evaluation(), none, run.record, None)  # type: ignore[arg-type]
 
 
 class SiteState(eqx.Module):
@@ -80,6 +81,13 @@ class State(eqx.Module):
 def key_of(key: Array, round: Array, trip: int, party: Array | int) -> Array:
     """The random key of one party in one trip of one round."""
     return jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(key, round), trip), party)
+
+
+def drawn(participation: Participation, key: Array, t: int, population: int) -> tuple[Any, Any]:
+    """Who takes part in round t, as all parties draw it from the seed: ids and who is present."""
+    found = participation.cohort(key_of(key, jnp.int32(t), 0, COHORT), jnp.int32(t), population)
+    ids, present = (np.asarray(a) for a in found)
+    return ids, present
 
 
 def start_key(key: Array, party: Array | int) -> Array:

@@ -1,20 +1,24 @@
 """What every message of a run weighs, from its shapes alone: the ledger before the first round."""
 
 from collections import Counter
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import numpy as np
 
 from fedmin.core.ledger import Ledger, Line
 from fedmin.core.method import Exchange, Relay
-from fedmin.engines.messages import Messages, Purpose
+from fedmin.core.protocol import Leg, Part
+from fedmin.engines.messages import ALONG, Messages, Purpose, TripForm
 from fedmin.engines.sessions import seal, wire
+
+WAYS: tuple[Literal["down", "up"], ...] = ("down", "up")
 
 
 def ledger_of(messages: Messages, population: int) -> Ledger:
     """An empty ledger that knows what each message weighs."""
     lines, looks = (
-        [line for e in range(len(p.forms)) for line in _lines(p, e, population)]
+        [line for k in range(len(p.steps)) for line in _lines(p, k, population)]
         for p in (messages.training, messages.evaluation)
     )
     return Ledger(
@@ -26,12 +30,19 @@ def ledger_of(messages: Messages, population: int) -> Ledger:
     )
 
 
-def _lines(purpose: Purpose, e: int, population: int) -> list[Line]:
-    form, trip = purpose.forms[e], purpose.first + e
+def _lines(purpose: Purpose, k: int, population: int) -> list[Line]:
+    (e, leg), trip = purpose.steps[k], purpose.first + k
+    if leg is not None:
+        protocol = purpose.forms[e].protocol
+        assert protocol is not None
+        return [_leg_line(leg, trip, way, protocol.group) for way in WAYS]
+    form = purpose.forms[e]
     plain = all(f.trip.only is None and isinstance(f.trip, Exchange) for f in purpose.forms)
-    if plain:
+    if plain and form.protocol is None:
         ways = (("down", wire.sizes(form.down)), ("up", wire.sizes(form.sent)))
         return [Line(trip, way, parts) for way, parts in ways]
+    if plain:
+        return _hidden_lines(form, trip)
     asked = [i for i in range(population) if form.trip.asks(i)]
     lines = []
     for way, of in (("down", _ask_sizes), ("up", _reply_sizes)):
@@ -39,6 +50,31 @@ def _lines(purpose: Purpose, e: int, population: int) -> list[Line]:
         alike = Counter(tuple(of(purpose, e, i, population).items()) for i in asked)
         lines += [Line(trip, way, dict(parts), times) for parts, times in alike.items()]
     return lines
+
+
+def _hidden_lines(form: TripForm, trip: int) -> list[Line]:
+    """An exchange whose replies are hidden, with what goes down for the channel beside it."""
+    protocol = form.protocol
+    assert protocol is not None
+    down = wire.sizes({**form.down, **form.along(0)})
+    entry = {ALONG: _entry(protocol.along)} if protocol.along else {}
+    return [
+        Line(trip, "down", down, entry=entry, group=protocol.group),
+        Line(trip, "up", wire.sizes(form.hidden)),
+    ]
+
+
+def _entry(parts: Mapping[str, Part]) -> int:
+    return sum(part.bytes for part in parts.values() if part.grows)
+
+
+def _leg_line(leg: Leg, trip: int, way: Literal["down", "up"], group: int | None) -> Line:
+    """A trip of the channel's own: some parts of its messages have an entry for each peer."""
+    each: Literal["client"] | int = "client" if leg.asks == "everyone" else leg.asks
+    fixed = wire.sizes(leg.form(way, 0))
+    parts = leg.down if way == "down" else leg.up
+    entry = {name: part.bytes for name, part in parts.items() if part.grows}
+    return Line(trip, way, fixed, each, "channel", entry, group)
 
 
 def _ask_sizes(purpose: Purpose, e: int, i: int, population: int) -> dict[str, int]:

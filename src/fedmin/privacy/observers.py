@@ -6,7 +6,8 @@ protocol see. What could be inferred from it is the matter of audits.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
+from typing import Protocol as Typed
 
 import jax
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from fedmin.core import payload
 from fedmin.core.channel import Channel
 from fedmin.core.method import Exchange, Relay, Trip
+from fedmin.core.protocol import PEERS, Leg, Part, Protocol
 
 SERVER = "server"
 SEALED = "each reply, as it is; sealed: the server sees its length only"
@@ -21,7 +23,7 @@ OF_ROWS = "sums"  # what a reply to a look at the model calls its sums over rows
 HEAD = ["when", "trip", "from", "parts", "to", "what it sees"]
 
 
-class TripForm(Protocol):
+class TripForm(Typed):
     """The shapes of one trip's messages, as the engines find them."""
 
     @property
@@ -29,10 +31,12 @@ class TripForm(Protocol):
     @property
     def down(self) -> Any: ...
     @property
-    def sent(self) -> Any: ...
+    def hidden(self) -> Any: ...
+    @property
+    def protocol(self) -> Protocol | None: ...
 
 
-class Purpose(Protocol):
+class Purpose(Typed):
     """Trips that belong together, and the channel that their replies take."""
 
     @property
@@ -41,6 +45,8 @@ class Purpose(Protocol):
     def channel(self) -> Channel: ...
     @property
     def forms(self) -> Sequence[Any]: ...  # of TripForm
+    @property
+    def steps(self) -> Sequence[Any]: ...  # pairs: the number of a form, and a leg around it
 
 
 class Disclosure(NamedTuple):
@@ -79,8 +85,13 @@ def who_learns(purposes: Iterable[Purpose], names: Sequence[str]) -> list[Disclo
     if len(everyone) > 1 and any(isinstance(f.trip, Relay) for p in purposes for f in p.forms):
         found += _keys(everyone)
     for purpose in purposes:
-        for e, form in enumerate(purpose.forms):
-            found += _of_trip(purpose, e, form, everyone)
+        for k, (e, leg) in enumerate(purpose.steps):
+            form = purpose.forms[e]
+            found += (
+                _of_trip(purpose, k, form, everyone)
+                if leg is None
+                else _of_leg(purpose, k, leg, everyone)
+            )
     return [each for each in found if each.parts and each.pairs]
 
 
@@ -104,12 +115,26 @@ def table(disclosures: Iterable[Disclosure]) -> list[list[str]]:
     ]
 
 
+def _of_leg(purpose: Purpose, k: int, leg: Leg, everyone: tuple[str, ...]) -> Iterator[Disclosure]:
+    """A trip of the channel's own."""
+    down, up = ({name: _part(p) for name, p in parts.items()} for parts in (leg.down, leg.up))
+    yield Disclosure(purpose.name, k, (SERVER,), everyone, down, "its own part of it")
+    yield Disclosure(purpose.name, k, everyone, (SERVER,), up, leg.sees)
+
+
+def _part(part: Part) -> str:
+    axes = ", ".join("peers" if n == PEERS else str(n) for n in part.shape)
+    return f"{part.dtype}[{axes}]" if axes else part.dtype
+
+
 def _of_trip(purpose: Purpose, e: int, form: TripForm, everyone: tuple[str, ...]) -> Iterator:
     trip = form.trip
     asked = tuple(name for i, name in enumerate(everyone) if trip.asks(i))
     part = "its own part of it" if trip.addressed else "all of it"
-    yield Disclosure(purpose.name, e, (SERVER,), asked, _shapes(form.down), part)
-    sent = _shapes(form.sent)
+    along = {} if form.protocol is None else form.protocol.along
+    down = _shapes(form.down) | {name: _part(each) for name, each in along.items()}
+    yield Disclosure(purpose.name, e, (SERVER,), asked, down, part)
+    sent = _shapes(form.hidden)
     if isinstance(trip, Relay):
         receivers = tuple(everyone[i] for i in trip.receivers(len(everyone)))
         yield Disclosure(purpose.name, e, asked, receivers, sent, SEALED)

@@ -49,7 +49,7 @@ def costs(job: Job) -> Costs:
     ledger = ledger_of(messages, roster.clients)
     present = run.participation.most(roster.clients)
     down, up = (
-        sum(line.messages(present) * line.bytes for line in ledger.lines if line.direction == way)
+        sum(line.bytes(present) for line in ledger.lines if line.direction == way)
         for way in ("down", "up")
     )
     learns = who_learns((messages.training, messages.evaluation), roster.names)

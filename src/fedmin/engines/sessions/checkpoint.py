@@ -129,18 +129,19 @@ class Keeper:
 
     def save(self, stepper: Any, book: Any, spent: float) -> None:
         """Write a checkpoint; every other party keeps its own first."""
-        begin = time.monotonic()
+        begin, ledger = time.monotonic(), book.ledger
         stepper.keep(book.done)
+        ledger.add_control(stepper.told())
         words = {
             "spent": spent, "status": book.status, "reason": book.reason,
-            "recorded": len(book.rounds),
+            "recorded": len(book.rounds), "ledger": ledger.exceptions(),
         }  # fmt: skip
         arrays = {
             "state": stepper.state,
             "rounds": np.array(book.rounds, np.int64),
             "seconds": np.array(book.seconds),
             "values": np.stack(book.values),
-            "counts": np.array(book.ledger.counts, np.int64),
+            "counts": np.array(ledger.counts, np.int64),
         }
         self.files.write(book.done, words, arrays)
         self.last_round, self.last_time = book.done, time.monotonic()
@@ -202,6 +203,8 @@ class Keeper:
         book.values = list(arrays["values"])
         book.ledger.counts = arrays["counts"].tolist()
         book.ledger.evaluated = list(book.rounds)
+        book.ledger.enter(words["ledger"])
+        book.ledger.add_control(stepper.told())
         if words["status"] not in ("interrupted", "done"):
             book.status, book.reason = words["status"], words["reason"]
         stepper.state = jax.tree.map(_placed, stepper.state, arrays["state"])
@@ -215,6 +218,7 @@ def _check(words: dict[str, Any]) -> None:
         "spent": isinstance(spent, int | float) and 0 <= spent < float("inf"),
         "status": words["status"] in ("done", "stopped", "interrupted", "diverged"),
         "reason": isinstance(words["reason"], str),
+        "ledger": isinstance(words["ledger"], dict),
     }
     for key, fits in right.items():
         if not fits:

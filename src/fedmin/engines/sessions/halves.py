@@ -1,6 +1,7 @@
 """A whole run of the two halves: a server session, sites behind a transport, the common loop."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedmin.core.federation import Federation
+from fedmin.core.ledger import Trips
 from fedmin.core.result import Result
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows
@@ -20,7 +22,8 @@ from fedmin.engines.round import NOBODY, SERVER, THE_SUM, Run, SiteState, State
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.checkpoint import Keeper, belongings
 from fedmin.engines.sessions.files import LostError
-from fedmin.engines.sessions.server import QuorumError, ServerSession
+from fedmin.engines.sessions.phase import QuorumError
+from fedmin.engines.sessions.server import ServerSession
 from fedmin.engines.sessions.site import run_name
 from fedmin.engines.weighing import ledger_of
 
@@ -51,6 +54,7 @@ class Halves(Stepper):
     def __init__(self, server: ServerSession, transport: Transport, every: int, rounds: int):
         self.server, self.transport, self.names = server, transport, server.names
         self.every, self.rounds = every, rounds
+        self.control: Counter[str] = Counter()  # bytes of messages that serve checkpoints
 
     @property
     def state(self) -> Any:  # type: ignore[override]
@@ -65,17 +69,21 @@ class Halves(Stepper):
         if self.server.messages.sealed and self.server.roster.clients > 1:
             self.server.open_setup()
             self._carry()
-        return [self._evaluate(0)]
+        values = self._evaluate(0)
+        self.first_look = self.server.outcome.trips
+        return [values]
 
     def advance(self, done: int, length: int) -> list[Segment]:
         self.server.open_round(done)
         self._carry()
-        count, culprit = self.server.outcome
+        count, culprit, trips = self.server.outcome
         due = (done + 1) % self.every == 0 or done + 1 == self.rounds
         stopped, values = False, np.zeros((0, len(self.names)))
+        look: Trips = ()
         if due and culprit == NOBODY:
             found = self._evaluate(done + 1)
             # what is not finite there is the model's doing, and no client's
+            look = self.server.outcome.trips
             if self.server.outcome.culprit != NOBODY or is_lost(self.names, found):
                 culprit = THE_SUM
             values = found[None]
@@ -83,7 +91,7 @@ class Halves(Stepper):
             stopped = rule is not None and bool(rule(self.names, found))
         fault = (NOBODY, NOBODY) if culprit == NOBODY else (done, culprit)
         at, recorded = [done + 1], len(values)
-        return [Segment(values, at, recorded, [count], 1, fault, stopped)]
+        return [Segment(values, at, recorded, [count], 1, fault, stopped, trips, look)]
 
     def _evaluate(self, t: int) -> np.ndarray:
         self.server.open_evaluation(t)
@@ -102,6 +110,10 @@ class Halves(Stepper):
     def go_back(self, done: int) -> None:
         self._tell_all("back", done)
 
+    def told(self) -> dict[str, int]:
+        sent, self.control = dict(self.control), Counter()
+        return sent
+
     def _tell_all(self, kind: str, done: int) -> None:
         """Every site keeps a round or goes back to it, and says so; or that it has lost it."""
         server = self.server
@@ -109,7 +121,10 @@ class Halves(Stepper):
             i: wire.Envelope(kind, done, 0, SERVER, i, server.name)
             for i in range(server.roster.clients)
         }
-        replies = self.transport.deliver({i: wire.encode(a, {}) for i, a in asks.items()})
+        sent = {i: wire.encode(a, {}) for i, a in asks.items()}
+        replies = self.transport.deliver(sent)
+        self.control[f"down {kind}"] += sum(map(len, sent.values()))
+        self.control[f"up {kind}"] += sum(map(len, replies.values()))
         lost = []
         for i, ask in asks.items():
             wanted = ask._replace(kind="kept", sender=i, receiver=SERVER)

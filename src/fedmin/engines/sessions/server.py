@@ -8,7 +8,7 @@
 No socket, no thread, no clock: a transport carries the messages, and says which replies came.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,50 +17,29 @@ import numpy as np
 from fedmin.core import checks
 from fedmin.core.channel import Cohort
 from fedmin.core.method import Relay, complete
+from fedmin.core.protocol import EXCHANGE
 from fedmin.core.result import Best
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows
 from fedmin.engines.measuring import best_of, evaluation
-from fedmin.engines.messages import Purpose, messages_of, reports_of
+from fedmin.engines.messages import ALONG, Purpose, messages_of, reports_of
 from fedmin.engines.round import (
-    COHORT,
     NOBODY,
     SERVER,
     THE_SUM,
     Run,
     ServerState,
+    drawn,
     fluid,
-    key_of,
     looking,
     now_at,
     start_key,
 )
 from fedmin.engines.sessions import wire
+from fedmin.engines.sessions.phase import Outcome, Phase, QuorumError
 from fedmin.engines.sessions.programs import server_programs, values_program
 from fedmin.engines.sessions.seal import key_like
 from fedmin.engines.sessions.wire import Envelope, MessageError, NotFiniteError
-
-
-class QuorumError(RuntimeError):
-    """Too few sites answered for a round to count; the message says who did not, and why."""
-
-
-class Outcome(NamedTuple):
-    """How a phase went."""
-
-    clients: int  # that took part
-    culprit: int  # who sent what is not finite, THE_SUM, or NOBODY
-
-
-class _Phase:
-    """What is going on: the trips of a setup, of a round or of an evaluation."""
-
-    def __init__(self, purpose: Purpose | None, round: int, ids: np.ndarray, present: np.ndarray):
-        self.purpose, self.round, self.ids, self.present = purpose, round, ids, present.copy()
-        self.trip = 0
-        self.culprit = NOBODY
-        self.packets: dict[tuple[int, int], dict[int, np.ndarray]] = {}  # (relay, receiver)
-        self.asked: tuple[int, ...] = ()
 
 
 class ServerSession:
@@ -99,7 +78,7 @@ class ServerSession:
         self.state = ServerState(method, kept, info)
         self.refused: list[tuple[int, str]] = []  # replies that were not used, and why
         self.values: np.ndarray | None = None  # what the last evaluation found
-        self._phase: _Phase | None = None
+        self._phase: Phase | None = None
         self._look: Any = None  # the server's state while it looks at the model
         self._keys = np.zeros((roster.clients, 32), np.uint8)
 
@@ -109,7 +88,7 @@ class ServerSession:
     def outcome(self) -> Outcome:
         """How the last phase went."""
         assert self._phase is not None
-        return Outcome(int(self._phase.present.sum()), self._phase.culprit)
+        return self._phase.outcome
 
     def open_setup(self) -> None:
         """The exchange of keys, where clients seal messages for each other."""
@@ -117,10 +96,8 @@ class ServerSession:
 
     def open_round(self, t: int) -> None:
         """A round: who takes part is drawn from the run's seed."""
-        draw = key_of(self.key, jnp.int32(t), 0, COHORT)
-        cohort = self.run.participation.cohort(draw, jnp.int32(t), self.roster.clients)
-        ids, present = (np.asarray(a) for a in cohort)
-        self._open(self.messages.training, t, ids, present)
+        cohort = drawn(self.run.participation, self.key, t, self.roster.clients)
+        self._open(self.messages.training, t, *cohort)
 
     def open_evaluation(self, t: int) -> None:
         """A look at the model after t rounds; `values` has it when there is no more to ask."""
@@ -135,7 +112,7 @@ class ServerSession:
         return np.arange(clients), np.ones(clients, bool)
 
     def _open(self, purpose: Purpose | None, t: int, ids: np.ndarray, present: np.ndarray) -> None:
-        self._phase = _Phase(purpose, t, ids, present)
+        self._phase = Phase(purpose, t, ids, present, self.name, self.roster)
 
     # ------------------------------------------------------------ asking
 
@@ -143,41 +120,41 @@ class ServerSession:
         """The messages of the next trip, by site; none when the phase is over."""
         phase = self._phase
         assert phase is not None
-        count = 2 if phase.purpose is None else len(phase.purpose.forms)
-        while phase.trip < count and phase.culprit == NOBODY:
-            trip = None if phase.purpose is None else phase.purpose.forms[phase.trip].trip
-            there = phase.ids[phase.present].tolist()
-            phase.asked = tuple(i for i in there if trip is None or trip.asks(i))
-            if phase.asked:
-                return {i: wire.encode(self._envelope("ask", i), m) for i, m in self._down()}
-            phase.trip += 1  # nobody is there to be asked
+        while not phase.over:
+            said = self._down(phase)
+            phase.asked = tuple(said)
+            if said:
+                return {i: wire.encode(phase.envelope("ask", i), m) for i, m in said.items()}
+            self._move_on(phase, 0)  # nobody is there to be asked
         return {}
 
-    def _envelope(self, kind: str, i: int) -> Envelope:
-        phase = self._phase
-        assert phase is not None
-        first = wire.SETUP if phase.purpose is None else phase.purpose.first
-        return Envelope(kind, phase.round, first + phase.trip, SERVER, i, self.name)
-
-    def _down(self) -> list[tuple[int, Any]]:
-        """What each asked site is told."""
-        phase = self._phase
-        assert phase is not None
-        e, purpose = phase.trip, phase.purpose
+    def _down(self, phase: Phase) -> dict[int, Any]:
+        """What each site is told that is asked on this trip."""
+        (e, leg), purpose, there = phase.step, phase.purpose, phase.there
         if purpose is None:
-            return [(i, {} if e == 0 else {"key": self._keys}) for i in phase.asked]
+            return {i: {} if e == 0 else {"key": self._keys} for i in there}
+        if leg is not None:
+            return {i: dict(m) for i, m in phase.playing().say(leg.name, there).items()}
         trip, down = purpose.forms[e].trip, {}
+        asked = [i for i in there if trip.asks(i)]
+        if not asked:
+            return {}
         if trip.broadcast is not None:
             training = purpose is self.messages.training
             state = self.state.method if training else self._look
             run, (say, _) = self.programs[training]
-            down = jax.device_get(say(run, self.unnamed, e, state, self._now()))
-        found = []
-        for i in phase.asked:
+            down = jax.device_get(say(run, self.unnamed, e, state, self._now(phase, e)))
+        along = {}
+        if phase.protocol is not None and phase.protocol.along:
+            along = phase.playing().say(EXCHANGE, tuple(asked))
+        found = {}
+        for i in asked:
             own = jax.tree.map(lambda a, i=i: a[i], down) if trip.addressed else down
             relays = purpose.waiting(e, i, self.roster.clients)
             packets = tuple(self._packets(r, i) for r in relays)
-            found.append((i, {**own, **({"relayed": packets} if packets else {})}))
+            found[i] = {**own, **({"relayed": packets} if packets else {})}
+            if along:
+                found[i][ALONG] = dict(along[i])
         return found
 
     def _packets(self, relay: int, i: int) -> np.ndarray:
@@ -189,12 +166,10 @@ class ServerSession:
         like = phase.purpose.packets(relay, i, self.roster.clients)
         return np.stack([waiting[s] for s in sorted(waiting)]) if waiting else like
 
-    def _now(self) -> Any:
-        phase = self._phase
-        assert phase is not None
-        first = 0 if phase.purpose is None else phase.purpose.first
+    def _now(self, phase: Phase, e: int) -> Any:
+        assert phase.purpose is not None
         t = jnp.int32(phase.round)
-        return now_at(self.key, self.secret, t, first + phase.trip, SERVER)
+        return now_at(self.key, self.secret, t, phase.purpose.first + e, SERVER)
 
     # ------------------------------------------------------------ taking in
 
@@ -217,30 +192,39 @@ class ServerSession:
             except MessageError as error:
                 missing[i] = str(error)
                 self.refused.append((i, str(error)))
-        quorum = 1.0 if self._needs_all(phase) else self.quorum
-        if missing and len(good) < quorum * len(phase.asked):
+        if missing and len(good) < self._least(phase) * len(phase.asked):
             words = "; ".join(f"{self.roster.names[i]}: {why}" for i, why in missing.items())
             raise QuorumError(f"round {phase.round}: too few sites answered: {words}")
         phase.present &= ~np.isin(phase.ids, list(missing))
         if phase.culprit == NOBODY:
             self._take_in(good)
-        phase.trip += 1
-        over = phase.purpose is not None and phase.trip == len(phase.purpose.forms)
-        if over and phase.purpose is self.messages.evaluation and phase.culprit == NOBODY:
+        self._move_on(phase, len(good))
+
+    def _move_on(self, phase: Phase, answered: int) -> None:
+        """The next trip, after what must be done before it."""
+        e = phase.step.e
+        if phase.move_on(answered):
+            self._step(phase, e, *phase.revealed())
+        looks = phase.purpose is self.messages.evaluation
+        if looks and phase.over and phase.culprit == NOBODY:
             self._finish_evaluation()
 
-    def _needs_all(self, phase: _Phase) -> bool:
-        """Whether nobody may be missing: a part of every row, or of what clients seal, would be."""
+    def _least(self, phase: Phase) -> float:
+        """The share of those asked who must answer. Nobody may be missing where a part of every
+        row, or of what clients seal, would be; a leg that asks some has another rule."""
+        leg = phase.step.leg
+        if leg is not None and leg.asks != "everyone":
+            return 0.0
         if phase.purpose is None or self.roster.owners is not None:
-            return True
-        return any(complete(form.trip) for form in phase.purpose.forms)
+            return 1.0
+        return 1.0 if any(complete(form.trip) for form in phase.purpose.forms) else self.quorum
 
     def _checked(self, i: int, data: bytes) -> Any:
         """The reply of site i, if it is what was asked for."""
         phase = self._phase
         assert phase is not None
         envelope = wire.envelope_of(data)
-        wanted = self._envelope("reply", i)._replace(sender=i, receiver=SERVER)
+        wanted = phase.envelope("reply", i)._replace(sender=i, receiver=SERVER)
         if envelope == wanted._replace(kind="fault"):
             wire.decode(data, {})
             raise NotFiniteError(f"{envelope}: the reply is not finite")
@@ -249,8 +233,11 @@ class ServerSession:
                 raise MessageError(f"{envelope}: its {what} is {found!r}, not {right!r}")
         if phase.purpose is None:
             like: Any = key_like() if phase.trip == 0 else {}
+        elif phase.step.leg is not None:
+            like = phase.step.leg.form("up", phase.peers())
+            return phase.leg_checked(i, wire.decode(data, like, finite=True)[1])
         else:
-            like = phase.purpose.reply_like(phase.trip, i, self.roster.clients)
+            like = phase.purpose.reply_like(phase.step.e, i, self.roster.clients)
         return wire.decode(data, like, finite=True)[1]
 
     def _take_in(self, replies: dict[int, Any]) -> None:
@@ -261,35 +248,47 @@ class ServerSession:
                 if phase.trip == 0:
                     self._keys[i] = reply["key"]
             return
-        form = phase.purpose.forms[phase.trip]
-        if isinstance(form.trip, Relay):
+        e, leg = phase.step
+        form = phase.purpose.forms[e]
+        if leg is not None:
+            phase.playing().took(leg.name, replies)
+        elif isinstance(form.trip, Relay):
             for s, reply in replies.items():
                 receivers = [r for r in form.trip.receivers(self.roster.clients) if r != s]
                 for r, packet in zip(receivers, reply["sealed"], strict=True):
-                    phase.packets.setdefault((phase.trip, r), {})[s] = packet
-            return
-        self._step(phase, form, replies)
+                    phase.packets.setdefault((e, r), {})[s] = packet
+        elif phase.protocol is not None:
+            phase.playing().took_wires(replies)
+            phase.summed = replies
+        else:
+            self._step(phase, e, None, replies)
 
-    def _step(self, phase: _Phase, form: Any, replies: dict[int, Any]) -> None:
-        """The server's part of an exchange."""
-        ids, present = phase.ids, phase.present
+    def _step(self, phase: Phase, e: int, hidden: Any, replies: dict[int, Any]) -> None:
+        """The server's part of an exchange, with what came or, where it was hidden, its sum."""
+        assert phase.purpose is not None
+        form = phase.purpose.forms[e]
+        ids, present = phase.ids, phase.at_first
         if form.trip.only is not None:
-            ids = np.array([form.trip.only])
-        present = np.isin(ids, list(replies)) & (present if len(ids) == len(present) else True)
-        blank = jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), form.sent)
-        wires = [replies[i] if p else blank for i, p in zip(ids.tolist(), present, strict=True)]
+            ids, present = np.array([form.trip.only]), np.ones(1, bool)
+        present = np.isin(ids, list(replies)) & present
+        if hidden is None:
+            blank = jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), form.sent)
+            wires = [replies[i] if p else blank for i, p in zip(ids.tolist(), present, strict=True)]
+        else:
+            wires = [hidden]  # one wire that is the sum of all, so their sum is this one
         sent = jax.tree.map(lambda *a: jnp.stack(a), *wires)
         shares = np.where(present, np.asarray(self.roster.shares)[ids], 0).astype(self.roster.dtype)
         cohort = Cohort(*map(jnp.asarray, (ids.astype(np.int32), present, shares)))
-        training, e = phase.purpose is self.messages.training, phase.trip
+        training = phase.purpose is self.messages.training
         old = self.state
-        state, memory, info = (self._look, (), {})
+        state, memory, info = (self._look, form.server_memory, {})
         if training:
             state, memory, info = old.method, old.channel[e], old.info
         run, (_, take_in) = self.programs[training]
         state, memory, info, fine = take_in(
-            run, self.unnamed, e, self.server_rows, state, memory, info, sent, cohort, self._now()
-        )
+            run, self.unnamed, e, self.server_rows, state, memory, info, sent, cohort,
+            self._now(phase, e),
+        )  # fmt: skip
         if not fine:
             phase.culprit = THE_SUM
         elif training:

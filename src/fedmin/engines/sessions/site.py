@@ -8,6 +8,8 @@ the same name, it refuses.
 
 import hashlib
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,18 +19,18 @@ import numpy as np
 
 from fedmin.core.environment import __version__
 from fedmin.core.method import Relay
+from fedmin.core.protocol import Occasion, Protocol, ProtocolError, SiteRole
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows
 from fedmin.core.serialize import digest
-from fedmin.engines.messages import Messages, Purpose, messages_of
+from fedmin.engines.messages import ALONG, Messages, Purpose, messages_of
 from fedmin.engines.round import (
-    COHORT,
     SERVER,
     Notice,
     Run,
     SiteState,
+    drawn,
     fluid,
-    key_of,
     known,
     looking,
     now_at,
@@ -67,6 +69,15 @@ BEGINNING = Place(-1, -1, -1)
 LOOK_AHEAD = 10_000  # rounds in which a client looks for the next one that it is in
 
 
+@contextmanager
+def _refusing(envelope: Envelope) -> Iterator[None]:
+    """What the channel does not accept is refused as any other message is."""
+    try:
+        yield
+    except ProtocolError as error:
+        raise MessageError(f"{envelope}: {error}") from error
+
+
 class SiteSession:
     """One site of a run.
 
@@ -101,6 +112,7 @@ class SiteSession:
         ]
         self.state = self._first_state()
         self.packets = Packets(me, roster, self.run_name)
+        self.role: tuple[Any, SiteRole] | None = None  # the channel's, and in which exchange
         self.place = BEGINNING
         self.notices: list[Notice] = []  # what it was told in this round
         self.own: dict[int, Any] = {}  # its own replies to others in this round
@@ -166,13 +178,14 @@ class SiteSession:
         if place.phase == -1:
             if self.packets.ready:
                 raise MessageError(f"{envelope}: keys are exchanged once, and were")
-            wanted: int | None = self.place.trip + 1 if self.place.phase == -1 else 0
+            wanted = [self.place.trip + 1 if self.place.phase == -1 else 0]
         else:
             wanted = self._purpose(place).next(self.me, self.place.trip if goes_on else -1)
             if self.messages.sealed and self.roster.clients > 1 and not self.packets.ready:
                 raise MessageError(f"{envelope}: keys must be exchanged first")
-        if place.trip != wanted:
-            raise MessageError(f"{envelope}: trip {wanted} of it must come first")
+        if place.trip not in wanted:
+            must = f"trip {wanted[0]} of it must come first" if wanted else "there is no such trip"
+            raise MessageError(f"{envelope}: {must}")
 
     def _remember(self, place: Place, mark: bytes, reply: bytes) -> None:
         if place.phase == 1 and place.round >= self.due:
@@ -189,9 +202,8 @@ class SiteSession:
         if part.everyone:
             return first
         for t in range(first, first + LOOK_AHEAD):
-            draw = key_of(self.key, jnp.int32(t), 0, COHORT)
-            ids, present = part.cohort(draw, jnp.int32(t), count)
-            if self.me in np.asarray(ids)[np.asarray(present)]:
+            ids, present = drawn(part, self.key, t, count)
+            if self.me in ids[present]:
                 return t
         return first + LOOK_AHEAD
 
@@ -201,11 +213,21 @@ class SiteSession:
     def _reply(self, place: Place, envelope: Envelope, data: bytes) -> tuple[str, Any]:
         if place.phase == -1:
             return "reply", self.packets.introduce(place.trip, data)
-        purpose, e = self._purpose(place), place.trip
+        purpose = self._purpose(place)
+        e, leg = purpose.steps[place.trip]
         fresh = place[:2] != self.place[:2]
         notices, own = ([], {}) if fresh else (list(self.notices), dict(self.own))
-        like = purpose.ask_like(e, self.me, self.roster.clients)
+        protocol = purpose.forms[e].protocol
+        clients = () if protocol is None else self._drawn(place)
+        if leg is not None and protocol is not None:
+            said = wire.decode(data, leg.form("down", protocol.peers(len(clients))), finite=True)[1]
+            with _refusing(envelope):
+                sent = self._playing(protocol, place, e, clients).answer(leg.name, said)
+            self.notices, self.own = notices, own
+            return "reply", dict(sent)
+        like = purpose.ask_like(e, self.me, self.roster.clients, len(clients))
         down = dict(wire.decode(data, like, finite=True)[1])
+        along = down.pop(ALONG, {})
         packets = down.pop("relayed", ())
         for r, sealed in zip(
             purpose.waiting(e, self.me, self.roster.clients), packets, strict=True
@@ -213,24 +235,49 @@ class SiteSession:
             notices.append(self.packets.opened(purpose, r, envelope, sealed, own))
         trip = purpose.forms[e].trip
         notices.append(Notice(jax.tree.map(jnp.asarray, down), trip.only))
-        sent, state, fine = self._compute(place, known(trip, notices, self.me))
+        sent, state, fine = self._compute(place, e, known(trip, notices, self.me))
         if not fine:
             return "fault", {}
         if isinstance(trip, Relay):
             own[e] = sent
             sent = self.packets.sealed(purpose, e, envelope, sent)
+        elif protocol is not None:
+            with _refusing(envelope):
+                role = self._playing(protocol, place, e, clients)
+                sent = role.hide(jax.device_get(sent), along)
         if place.phase == 1:
             self.state = state
         self.notices, self.own = notices, own
         return "reply", sent
 
-    def _compute(self, place: Place, down: dict[str, Any]) -> tuple[Any, SiteState, bool]:
+    def _drawn(self, place: Place) -> tuple[int, ...]:
+        """Who was drawn for such a round; everybody is asked when the model is looked at."""
+        population = self.roster.clients
+        if place.phase != 1 or self.run.participation.everyone:
+            return tuple(range(population))
+        ids, present = drawn(self.run.participation, self.key, place.round, population)
+        return tuple(ids[present].tolist())
+
+    def _playing(
+        self, protocol: Protocol, place: Place, e: int, clients: tuple[int, ...]
+    ) -> SiteRole:
+        """The channel's role in this exchange: a new one for every exchange."""
+        at = (*place[:2], e)
+        if self.role is None or self.role[0] != at:
+            trip = self._purpose(place).first + e
+            occasion = Occasion(self.run_name, place.round, trip, clients, self.roster)
+            self.role = (at, protocol.site(occasion, self.me))
+        return self.role[1]
+
+    def _compute(self, place: Place, e: int, down: dict[str, Any]) -> tuple[Any, SiteState, bool]:
         """The method's own part."""
-        e, me, training = place.trip, self.me, place.phase == 1
+        me, training = self.me, place.phase == 1
         number = e + (0 if training else wire.EVALUATION)
         now = now_at(self.key, self.secret, jnp.int32(place.round), number, me)
         state = self.state
-        held, memory = (state.client, state.memory[e]) if training else ((), ())
+        held, memory = (), self._purpose(place).forms[e].memory  # which looking has none of
+        if training:
+            held, memory = state.client, state.memory[e]
         run, part = self.programs[training]
         share = jnp.asarray(self.roster.share(me))
         try:

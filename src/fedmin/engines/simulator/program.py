@@ -39,11 +39,13 @@ from fedmin.engines.round import (
     delivered,
     key_of,
     known,
+    looking,
     now_of,
     server_part,
     site_part,
     start_key,
 )
+from fedmin.engines.sessions.wire import EVALUATION
 from fedmin.engines.simulator.in_place import again_if_bad, mask, write
 from fedmin.engines.simulator.layout import AXIS, Data, mesh_of
 
@@ -86,14 +88,14 @@ def _add_devices(spec: ProgramSpec, tree: Any) -> Any:
 
 def _ask(
     spec: ProgramSpec, run: Run, trip, e: int, data: Data, sites: SiteState, here: Here, t, key,
-    notices,
+    notices, first_trip: int = 0,
 ):  # fmt: skip
     """This device's clients' parts: replies combined, states, memory, and who is at fault."""
     ids, population = here.ids, data.roster.clients
     share = spec.share(population)
     first = _me(spec) * share
     # all at once, outside of the loop; in a simulation secrets too come from the seed
-    nows: Now = jax.vmap(lambda i: now_of(key, key, t, e, i))(ids)
+    nows: Now = jax.vmap(lambda i: now_of(key, key, t, first_trip + e, i))(ids)
 
     # a client is asked once: what it holds is read from before the loop and written beside it. Read
     # from what is written, its parts go into several kernels, and all states are copied a client
@@ -143,18 +145,19 @@ def _ask(
 
 
 def _trip(
-    spec: ProgramSpec, run: Run, trip, e: int, data: Data, state: State, here: Here, t, key, notices
-):
+    spec: ProgramSpec, run: Run, trip, e: int, data: Data, state: State, here: Here, t, key,
+    notices, first_trip: int = 0,
+):  # fmt: skip
     """One trip; the new state and the first client whose reply is not finite.
 
     What clients learn in it is added to `notices`.
     """
-    server, now = state.server, now_of(key, key, t, e, SERVER)
+    server, now = state.server, now_of(key, key, t, first_trip + e, SERVER)
     if trip.broadcast is not None:
         down = trip.broadcast(run.problem, server.method, now)
         notices.append(Notice(down, trip.only, trip.addressed))
     combined, clients, memory, culprit = _ask(
-        spec, run, trip, e, data, state.sites, here, t, key, notices
+        spec, run, trip, e, data, state.sites, here, t, key, notices, first_trip
     )
     combined = _add_devices(spec, combined)
     culprit = lax.pmin(culprit, AXIS) if spec.devices > 1 else culprit
@@ -205,19 +208,38 @@ def _round(spec: ProgramSpec, run: Run, data: Data, state: State, t: Array, key:
     return state, jnp.sum(present, dtype=jnp.int32), culprit
 
 
-def _measure(spec: ProgramSpec, run: Run, data: Data, server: ServerState) -> Array:
+def _measure(spec: ProgramSpec, run: Run, data: Data, server: ServerState, t, key) -> Array:
     x, sums = run.method.solution(server.method), {}
     for on, rows in (("train", data.train), ("test", data.test)):
         if rows is not None:
             found = measuring.rows_sums(run, x, on, rows, _me(spec), spec.devices)
             sums.update(_add_devices(spec, found))
+    if run.channel.for_evaluation() is not None:
+        sums.update(_by_channel(spec, run, data, x, t, key))
     return measuring.finished(run, server, sums)
+
+
+def _by_channel(spec: ProgramSpec, run: Run, data: Data, x: Array, t, key) -> dict[int, Any]:
+    """The sums over the clients' rows as a channel brings them, which may round them."""
+    looks = measuring.evaluation(run, data.roster)
+    population, (trip,) = data.roster.clients, looks.trips
+    up = {"sums": looks.blank.sums}
+    sites = SiteState((), (looks.channel.init(up),))
+    server = ServerState(looks.start(x), (looks.channel.init_server(up),), {})
+    ids = jnp.arange(population, dtype=jnp.int32)
+    here = _here(spec, population, ids, jnp.ones(population, bool))
+    state, culprit = _trip(
+        spec, looking(run), trip, 0, data, State(server, sites), here, t, key, [], EVALUATION
+    )
+    sums = looks.sums(state.server.method)
+    lost = jnp.where(culprit == NOBODY, 0, jnp.nan)  # whole numbers cannot say so
+    return jax.tree.map(lambda a: a + lost.astype(a.dtype), sums)
 
 
 def _segment(spec: ProgramSpec, run: Run, data: Data, state: State, key, t0, length, every, last):
     """`length` rounds from round t0 on, measured every `every` rounds and after the last."""
     measure = partial(_measure, spec, run, data)
-    like = jax.eval_shape(measure, state.server)
+    like = jax.eval_shape(measure, state.server, t0, key)
     number = jnp.zeros((), jnp.int32)
     log = Segment(
         values=jnp.zeros((SEGMENT, *like.shape), like.dtype),
@@ -239,8 +261,9 @@ def _segment(spec: ProgramSpec, run: Run, data: Data, state: State, key, t0, len
         t = t0 + i
         state, count, culprit = _round(spec, run, data, state, t, key)
         due = ((t + 1) % every == 0) | (t + 1 == last)
-        values = lax.cond(due, measure, lambda _: jnp.zeros(like.shape, like.dtype), state.server)
         server = state.server
+        nothing = lambda *_: jnp.zeros(like.shape, like.dtype)
+        values = lax.cond(due, measure, nothing, server, t + 1, key)
         if server.best is not None:
             new = measuring.best_of(run, spec.names, server.best, server, values, t + 1)
             best = jax.tree.map(lambda a, b: jnp.where(due, a, b), new, server.best)
@@ -288,7 +311,7 @@ def _begin(spec: ProgramSpec, run: Run, data: Data, key: Array) -> tuple[State, 
     )
     info = info_of(run, roster, training, data.server_rows)
     server = ServerState(method, kept, info)
-    values = _measure(spec, run, data, server)
+    values = _measure(spec, run, data, server, jnp.zeros((), jnp.int32), key)
     best = measuring.best_of(run, spec.names, None, server, values, 0)
     server = ServerState(method, kept, info, jax.tree.map(jnp.array, best))
     return State(server, SiteState(clients, memory)), values

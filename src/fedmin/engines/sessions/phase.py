@@ -1,0 +1,120 @@
+"""What is going on at the server: the trips of a setup, of a round or of a look at the model."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedmin.core.ledger import Trips
+from fedmin.core.protocol import Occasion, ProtocolError, ServerRole
+from fedmin.core.roster import Roster
+from fedmin.engines.messages import Purpose, Step
+from fedmin.engines.round import NOBODY, SERVER
+from fedmin.engines.sessions import wire
+from fedmin.engines.sessions.wire import Envelope, MessageError
+
+SETUP_TRIPS = 2  # own keys up, everybody's down
+
+
+class QuorumError(RuntimeError):
+    """Too few sites answered for a round to count; the message says who did not, and why."""
+
+
+class Outcome(NamedTuple):
+    """How a phase went."""
+
+    clients: int  # that took part
+    culprit: int  # who sent what is not finite, THE_SUM, or NOBODY
+    trips: Trips = ()  # who was asked and who answered on each
+
+
+class Phase:
+    """Where the server is, who is still there, and the channel's role in the exchange, if any."""
+
+    def __init__(
+        self, purpose: Purpose | None, round: int, ids: np.ndarray, present: np.ndarray,
+        name: bytes, roster: Roster,
+    ):  # fmt: skip
+        self.purpose, self.round, self.ids, self.present = purpose, round, ids, present.copy()
+        self.name, self.roster = name, roster
+        self.at_first, self.drawn = present.copy(), self.there
+        self.trip = 0  # over the wire: legs are trips too
+        self.culprit = NOBODY
+        self.packets: dict[tuple[int, int], dict[int, np.ndarray]] = {}  # (relay, receiver)
+        self.asked: tuple[int, ...] = ()
+        self.trips: list[tuple[int, int]] = []
+        self.role: ServerRole | None = None
+        self.summed: dict[int, Any] = {}  # whose hidden replies are in the sum
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it went so far."""
+        return Outcome(int(self.present.sum()), self.culprit, tuple(self.trips))
+
+    @property
+    def there(self) -> tuple[int, ...]:
+        """Who is still there."""
+        return tuple(self.ids[self.present].tolist())
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing more to ask."""
+        count = SETUP_TRIPS if self.purpose is None else len(self.purpose.steps)
+        return self.trip >= count or self.culprit != NOBODY
+
+    @property
+    def step(self) -> Step:
+        """What is done on this trip; a setup has trips of its own."""
+        return Step(self.trip) if self.purpose is None else self.purpose.steps[self.trip]
+
+    @property
+    def protocol(self) -> Any:
+        """The channel's protocol around this trip, if it has one."""
+        return None if self.purpose is None else self.purpose.forms[self.step.e].protocol
+
+    def envelope(self, kind: str, i: int) -> Envelope:
+        """Of what the server sends client i on this trip."""
+        first = wire.SETUP if self.purpose is None else self.purpose.first
+        return Envelope(kind, self.round, first + self.trip, SERVER, i, self.name)
+
+    def move_on(self, answered: int) -> bool:
+        """The next trip; True if a hidden sum can be brought to light before it."""
+        before = self.step.e
+        self.trips.append((len(self.asked), answered))
+        self.trip += 1
+        if self.role is None or not (self.over or self.step.e != before):
+            return False
+        return self.culprit == NOBODY
+
+    # ------------------------------------------------------------ the channel's own trips
+
+    def playing(self) -> ServerRole:
+        """The server's role in this exchange."""
+        if self.role is None:
+            assert self.purpose is not None
+            trip = self.purpose.first + self.step.e
+            occasion = Occasion(self.name, self.round, trip, self.drawn, self.roster)
+            self.role = self.protocol.server(occasion)
+        return self.role
+
+    def peers(self) -> int:
+        """How many clients are summed together."""
+        return self.protocol.peers(len(self.drawn))
+
+    def leg_checked(self, i: int, reply: Any) -> Any:
+        """A reply of a leg, unless the channel refuses it."""
+        assert self.step.leg is not None
+        try:
+            self.playing().check(self.step.leg.name, i, reply)
+        except ProtocolError as error:
+            raise MessageError(f"{self.envelope('reply', i)}: {error}") from error
+        return reply
+
+    def revealed(self) -> tuple[Any, dict[int, Any]]:
+        """The sum that was hidden, as one wire; and whose replies are in it."""
+        assert self.role is not None
+        role, summed = self.role, self.summed
+        self.role, self.summed = None, {}
+        try:
+            return role.reveal(), summed
+        except ProtocolError as error:
+            raise QuorumError(f"round {self.round}: {error}") from error
