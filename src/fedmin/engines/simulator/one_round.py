@@ -1,0 +1,195 @@
+"""One round as one device of the simulator sees it: its own clients, and one sum with the others'.
+
+devices     each takes its part of the round's clients, one sum a round joins them. Clients
+            without memory are dealt out evenly; the others stay with the device that holds
+            their state. A CPU has one device a core (engines/devices.py).
+chunk       how many clients a device computes at a time: 1 reads a client's rows in place, more
+            are batched by vmap
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fedmin.core import payload
+from fedmin.core.channel import Cohort
+from fedmin.core.method import Exchange, Now, Relay
+from fedmin.engines.round import (
+    COHORT,
+    NOBODY,
+    SERVER,
+    THE_SUM,
+    Notice,
+    Run,
+    ServerState,
+    SiteState,
+    State,
+    combine,
+    combined_zeros,
+    delivered,
+    key_of,
+    known,
+    now_of,
+    server_part,
+    site_part,
+)
+from fedmin.engines.simulator.in_place import again_if_bad, mask, write
+from fedmin.engines.simulator.layout import AXIS, Data
+
+
+class ProgramSpec(NamedTuple):
+    """What a program is compiled for, besides shapes."""
+
+    devices: int
+    chunk: int
+    names: tuple[str, ...]  # of what is recorded
+    owned: bool  # clients have states, which lie with one device each
+    batched: bool  # many runs at once, along a leading axis of method, key and state
+
+    def share(self, population: int) -> int:
+        """Clients a device."""
+        return -(-population // self.devices)
+
+
+class Here(NamedTuple):
+    """A trip's clients, and which of them this device computes."""
+
+    ids: Array  # i[k]
+    present: Array  # bool[k]
+    slots: Array  # i[..] places in ids of those that are computed here
+    size: Array  # i[] how many those are
+
+
+def device_of(spec: ProgramSpec) -> Array:
+    """The number of the device that computes this."""
+    return lax.axis_index(AXIS) if spec.devices > 1 else jnp.zeros((), jnp.int32)
+
+
+def add_devices(spec: ProgramSpec, tree: Any) -> Any:
+    """The sum over all devices, at each of them."""
+    return lax.psum(tree, AXIS) if spec.devices > 1 else tree
+
+
+def _ask(
+    spec: ProgramSpec, run: Run, trip, e: int, data: Data, sites: SiteState, here: Here, t, key,
+    notices, first_trip: int = 0,
+):  # fmt: skip
+    """This device's clients' parts: replies combined, states, memory, and who is at fault."""
+    ids, population = here.ids, data.roster.clients
+    share = spec.share(population)
+    first = device_of(spec) * share
+    # all at once, outside of the loop; in a simulation secrets too come from the seed
+    nows: Now = jax.vmap(lambda i: now_of(key, key, t, first_trip + e, i))(ids)
+
+    # a client is asked once: what it holds is read from before the loop and written beside it. Read
+    # from what is written, its parts go into several kernels, and all states are copied a client
+    before = sites.client, sites.memory[e]
+
+    def client(slot, check):
+        i = ids[slot]
+        held, kept = jax.tree.map(lambda a: a[i - first], before)
+        now = Now(t, nows.key[slot], nows.secret[slot])
+        return site_part(
+            run, run.channel, trip, data.view(i), held, kept, known(trip, notices, i),
+            data.roster.shares[i], now, check,
+        )  # fmt: skip
+
+    sent = jax.eval_shape(client, here.slots[0], here.size > 0)[0]
+    zeros = combined_zeros(run.channel, trip, sent, len(ids))
+
+    def group(check, j, carry):
+        combined, clients, memory, culprit = carry
+        places = j * spec.chunk + jnp.arange(spec.chunk, dtype=jnp.int32)
+        there = places < here.size
+        slot = here.slots[places]
+        if spec.chunk == 1:
+            one = client(slot[0], check)
+            wires, held, kept, fine = jax.tree.map(lambda a: a[None], one)
+        else:
+            wires, held, kept, fine = jax.vmap(client, (0, None))(slot, check)
+            wires = jax.tree.map(partial(mask, there), wires)
+        mine = jnp.where(there, ids[slot] - first, share)
+        clients, memory = write((clients, memory), mine, (held, kept))
+        culprit = jnp.minimum(culprit, jnp.min(jnp.where(fine | ~there, NOBODY, ids[slot])))
+        if trip.reduce == "sum":
+            combined = jax.tree.map(jnp.add, combined, combine(run.channel, trip, wires))
+        else:
+            combined = write(combined, jnp.where(there, slot, len(ids)), wires)
+        return combined, clients, memory, culprit
+
+    carry = (zeros, *before, jnp.asarray(NOBODY, jnp.int32))
+
+    def everyone(check):
+        return lax.fori_loop(0, -(-here.size // spec.chunk), partial(group, check), carry)
+
+    if spec.owned or not (isinstance(trip, Relay) or run.channel.lossless):
+        return everyone(True)
+    # nobody is checked unless the sum is not finite: then all, once more
+    return again_if_bad(everyone, carry)
+
+
+def trip_of(
+    spec: ProgramSpec, run: Run, trip, e: int, data: Data, state: State, here: Here, t, key,
+    notices, first_trip: int = 0,
+):  # fmt: skip
+    """One trip; the new state and the first client whose reply is not finite.
+
+    What clients learn in it is added to `notices`.
+    """
+    server, now = state.server, now_of(key, key, t, first_trip + e, SERVER)
+    if trip.broadcast is not None:
+        down = trip.broadcast(run.problem, server.method, now)
+        notices.append(Notice(down, trip.only, trip.addressed))
+    combined, clients, memory, culprit = _ask(
+        spec, run, trip, e, data, state.sites, here, t, key, notices, first_trip
+    )
+    combined = add_devices(spec, combined)
+    culprit = lax.pmin(culprit, AXIS) if spec.devices > 1 else culprit
+    if isinstance(trip, Relay):
+        notices.append(Notice(delivered(trip, combined), trip.receiver))
+        fine = payload.all_finite(combined)
+    else:
+        assert isinstance(trip, Exchange)
+        shares = jnp.where(here.present, data.roster.shares[here.ids], 0)
+        method, channel, info, fine = server_part(
+            run, run.channel, trip, data.server_rows, server.method, server.channel[e],
+            server.info, combined, Cohort(here.ids, here.present, shares), now,
+        )  # fmt: skip
+        server = ServerState(method, _replaced(server.channel, e, channel), info, server.best)
+    culprit = jnp.where(fine, culprit, jnp.minimum(culprit, THE_SUM))
+    sites = SiteState(clients, _replaced(state.sites.memory, e, memory))
+    return State(server, sites), culprit
+
+
+def _replaced(entries: tuple, e: int, new: Any) -> tuple:
+    return (*entries[:e], new, *entries[e + 1 :])
+
+
+def here_of(spec: ProgramSpec, population: int, ids: Array, present: Array) -> Here:
+    """Who takes part, and which of them at this device: their places in ids, and how many."""
+    share = spec.share(population)
+    turn = ids // share if spec.owned else (jnp.cumsum(present) - 1) % spec.devices
+    here = present & (turn == device_of(spec).astype(turn.dtype))
+    size = -(-len(ids) // spec.chunk) * spec.chunk
+    slots = jnp.nonzero(here, size=size, fill_value=0)[0].astype(jnp.int32)
+    return Here(ids.astype(jnp.int32), present, slots, jnp.sum(here, dtype=jnp.int32))
+
+
+def round_of(spec: ProgramSpec, run: Run, data: Data, state: State, t: Array, key: Array):
+    """One round: new state, clients that took part, and who is at fault (NOBODY)."""
+    population = data.roster.clients
+    ids, present = run.participation.cohort(key_of(key, t, 0, COHORT), t, population)
+    everyone = here_of(spec, population, ids, present)
+    culprit = jnp.asarray(NOBODY, jnp.int32)
+    notices: list[Notice] = []
+    for e, trip in enumerate(run.method.exchanges(run.problem, data.roster)):
+        here = everyone
+        if trip.only is not None:
+            one = jnp.full(1, trip.only, jnp.int32)
+            here = here_of(spec, population, one, jnp.ones(1, bool))
+        state, bad = trip_of(spec, run, trip, e, data, state, here, t, key, notices)
+        culprit = jnp.minimum(culprit, bad)
+    return state, jnp.sum(present, dtype=jnp.int32), culprit
