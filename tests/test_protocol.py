@@ -4,6 +4,7 @@
 which bits must come out.
 """
 
+import json
 import os
 
 import jax
@@ -362,3 +363,36 @@ def test_what_leaves_is_listed():
         (2, False, {"seeds": "uint8[peers, 32]"},
          "what each client agreed on with those who dropped out"),
     ]  # fmt: skip
+
+
+# ---------------------------------------------------------------- messages of checkpoints
+
+
+def test_messages_of_checkpoints_are_counted_apart(tmp_path, monkeypatch):
+    """Every byte that travelled is counted; those that serve checkpoints are no method's."""
+    carried = tapped(monkeypatch)
+    options = {"channel": PairwiseMasks(), "engine": fedmin.Loopback()}
+    plain = run(WORLD, METHOD, rounds=4, **options)
+    assert plain.ledger.control == {}
+    carried.clear()
+    keep = fedmin.Checkpoint(tmp_path, rounds=1, seconds=1e9)
+    half = run(WORLD, METHOD, rounds=2, checkpoint=keep, **options)
+    told = 2 * 3 * wire.HEADER.size
+    assert half.ledger.control == {"down keep": told, "up keep": told}
+    assert half.ledger.bytes(evaluation=True, control=True) == sum(map(len, carried))
+    assert "control up keep" in str(half.ledger)
+    whole = run(WORLD, METHOD, rounds=4, checkpoint=keep, **options)
+    assert whole.ledger.by_kind() == plain.ledger.by_kind()  # as if it had never stopped
+    back = {"down back": told // 2, "up back": told // 2}
+    assert whole.ledger.control == {"down keep": 2 * told, "up keep": 2 * told, **back}
+    again = fedmin.Result.load(whole.save(tmp_path / "result"), also=[Coarse])
+    assert again.ledger == whole.ledger
+
+
+def test_a_ledger_with_drop_outs_is_saved_whole():
+    _, ledger, _ = dropping(PairwiseMasks(), {(0, EXCHANGE, 1), (1, wire.EVALUATION, 2)})
+    again = fedmin.Ledger(ledger.lines, ledger.counts, evaluation=ledger.evaluation)
+    again.enter(json.loads(json.dumps(ledger.exceptions())))
+    assert (again.uneven, again.uneven_looks) == (ledger.uneven, ledger.uneven_looks)
+    assert ledger.uneven
+    assert ledger.uneven_looks
