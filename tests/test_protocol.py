@@ -383,8 +383,11 @@ def test_messages_of_checkpoints_are_counted_apart(tmp_path, monkeypatch):
     assert "control up keep" in str(half.ledger)
     whole = run(WORLD, METHOD, rounds=4, checkpoint=keep, **options)
     assert whole.ledger.by_kind() == plain.ledger.by_kind()  # as if it had never stopped
-    back = {"down back": told // 2, "up back": told // 2}
-    assert whole.ledger.control == {"down keep": 2 * told, "up keep": 2 * told, **back}
+    assert whole.ledger.control["down keep"] == whole.ledger.control["up keep"] == 2 * told
+    assert whole.ledger.control["down back"] == whole.ledger.control["up back"] == told // 2
+    # the look before round 0 was made again
+    assert whole.ledger.control["up again"] == whole.ledger.cumulative_evaluation("up")[0]
+    assert whole.ledger.bytes(evaluation=True, control=True) == sum(map(len, carried))
     again = fedmin.Result.load(whole.save(tmp_path / "result"), also=[Coarse])
     assert again.ledger == whole.ledger
 

@@ -210,6 +210,7 @@ def _drive(
             length = int(length * wanted / max(took, 1e-4)) + 1
     if keeper is not None:
         keeper.close(stepper, books[0], spent)
+        books[0].ledger.add_control(stepper.told())  # where nothing was kept after it
     return Driven(books, compile_seconds, spent)
 
 

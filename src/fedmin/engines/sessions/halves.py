@@ -55,6 +55,8 @@ class Halves(Stepper):
         self.server, self.transport, self.names = server, transport, server.names
         self.every, self.rounds = every, rounds
         self.control: Counter[str] = Counter()  # bytes of messages that serve checkpoints
+        self.carried: Counter[str] = Counter()  # of all others
+        self.start: Counter[str] = Counter()  # before round 0: whoever goes on sends them again
 
     @property
     def state(self) -> Any:  # type: ignore[override]
@@ -70,6 +72,7 @@ class Halves(Stepper):
             self.server.open_setup()
             self._carry()
         values = self._evaluate(0)
+        self.start = Counter(self.carried)
         self.first_look = self.server.outcome.trips
         return [values]
 
@@ -102,13 +105,18 @@ class Halves(Stepper):
 
     def _carry(self) -> None:
         while asks := self.server.asks():
-            self.server.took(self.transport.deliver(asks))
+            replies = self.transport.deliver(asks)
+            self.carried.update(_weight("again", asks, replies))
+            self.server.took(replies)
 
     def keep(self, done: int) -> None:
         self._tell_all("keep", done)
 
     def go_back(self, done: int) -> None:
         self._tell_all("back", done)
+        if done:
+            self.control += self.start
+            self.start = Counter()
 
     def told(self) -> dict[str, int]:
         sent, self.control = dict(self.control), Counter()
@@ -123,8 +131,7 @@ class Halves(Stepper):
         }
         sent = {i: wire.encode(a, {}) for i, a in asks.items()}
         replies = self.transport.deliver(sent)
-        self.control[f"down {kind}"] += sum(map(len, sent.values()))
-        self.control[f"up {kind}"] += sum(map(len, replies.values()))
+        self.control.update(_weight(kind, sent, replies))
         lost = []
         for i, ask in asks.items():
             wanted = ask._replace(kind="kept", sender=i, receiver=SERVER)
@@ -135,6 +142,11 @@ class Halves(Stepper):
                 raise QuorumError(f"client {server.roster.names[i]} did not {kind} round {done}")
         if lost:
             raise LostError(f"of round {done} there is nothing whole at client {', '.join(lost)}")
+
+
+def _weight(kind: str, down: dict[int, bytes], up: dict[int, bytes]) -> dict[str, int]:
+    """The bytes of messages and of their replies, under such a name."""
+    return {f"down {kind}": sum(map(len, down.values())), f"up {kind}": sum(map(len, up.values()))}
 
 
 def run_halves(
