@@ -32,6 +32,10 @@ class Participation(eqx.Module):
         ids, _ = jax.eval_shape(lambda k: self.cohort(k, jnp.int32(0), population), key)
         return ids.shape[0]
 
+    def least(self, population: int) -> int:
+        """How many clients a round that is not passed by has at least."""
+        return 1
+
     @abstractmethod
     def cohort(self, key: Array, round: Array, population: int) -> tuple[Array, Array]:
         """Ids i[k] and present bool[k]; k depends on the population only."""
@@ -50,6 +54,9 @@ class Everyone(Participation):
 
     everyone = True
 
+    def least(self, population):
+        return population
+
     def cohort(self, key, round, population):
         return jnp.arange(population, dtype=jnp.int32), jnp.ones(population, bool)
 
@@ -66,6 +73,9 @@ class Uniform(Participation):
 
     def __check_init__(self):
         checks.at_least("count", self.count, 1)
+
+    def least(self, population):
+        return self.count
 
     def cohort(self, key, round, population):
         ids = jax.random.permutation(key, jnp.arange(population, dtype=jnp.int32))[: self.count]
@@ -106,6 +116,9 @@ class Cyclic(Participation):
 
     def __check_init__(self):
         checks.at_least("count", self.count, 1)
+
+    def least(self, population):
+        return self.count
 
     def cohort(self, key, round, population):
         first = (round * self.count) % population

@@ -45,7 +45,7 @@ def _lines(purpose: Purpose, k: int, population: int) -> list[Line]:
         return _hidden_lines(form, trip)
     asked = [i for i in range(population) if form.trip.asks(i)]
     lines = []
-    for way, of in (("down", _ask_sizes), ("up", _reply_sizes)):
+    for way, of in (("down", _ask_sizes), ("up", reply_sizes)):
         # clients that get or send as much are one line
         alike = Counter(tuple(of(purpose, e, i, population).items()) for i in asked)
         lines += [Line(trip, way, dict(parts), times) for parts, times in alike.items()]
@@ -83,7 +83,8 @@ def _ask_sizes(purpose: Purpose, e: int, i: int, population: int) -> dict[str, i
     return _with_packets(purpose, ask, "relayed", packets)
 
 
-def _reply_sizes(purpose: Purpose, e: int, i: int, population: int) -> dict[str, int]:
+def reply_sizes(purpose: Purpose, e: int, i: int, population: int) -> dict[str, int]:
+    """Bytes by part of what client i sends on trip e."""
     reply = purpose.reply_like(e, i, population)
     if not isinstance(purpose.forms[e].trip, Relay):
         return wire.sizes(reply)

@@ -132,9 +132,9 @@ def _of_trip(purpose: Purpose, e: int, form: TripForm, everyone: tuple[str, ...]
     asked = tuple(name for i, name in enumerate(everyone) if trip.asks(i))
     part = "its own part of it" if trip.addressed else "all of it"
     along = {} if form.protocol is None else form.protocol.along
-    down = _shapes(form.down) | {name: _part(each) for name, each in along.items()}
+    down = shapes(form.down) | {name: _part(each) for name, each in along.items()}
     yield Disclosure(purpose.name, e, (SERVER,), asked, down, part)
-    sent = _shapes(form.hidden)
+    sent = shapes(form.hidden)
     if isinstance(trip, Relay):
         receivers = tuple(everyone[i] for i in trip.receivers(len(everyone)))
         yield Disclosure(purpose.name, e, asked, receivers, sent, SEALED)
@@ -156,7 +156,7 @@ def _keys(everyone: tuple[str, ...]) -> list[Disclosure]:
     ]
 
 
-def _shapes(message: dict[str, Any]) -> dict[str, str]:
+def shapes(message: dict[str, Any]) -> dict[str, str]:
     """The shapes of a message's parts; of a compact part its class and what it consists of."""
     return {name: _shape(part) for name, part in sorted(message.items())}
 

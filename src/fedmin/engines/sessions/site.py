@@ -217,7 +217,7 @@ class SiteSession:
         fresh = place[:2] != self.place[:2]
         notices, own = ([], {}) if fresh else (list(self.notices), dict(self.own))
         protocol = purpose.forms[e].protocol
-        clients = () if protocol is None else self._drawn(place)
+        clients = () if protocol is None else self.drawn(place)
         if leg is not None and protocol is not None:
             said = wire.decode(data, leg.form("down", protocol.peers(len(clients))), finite=True)[1]
             with _refusing(envelope):
@@ -249,7 +249,7 @@ class SiteSession:
         self.notices, self.own = notices, own
         return "reply", sent
 
-    def _drawn(self, place: Place) -> tuple[int, ...]:
+    def drawn(self, place: Place) -> tuple[int, ...]:
         """Who was drawn for such a round; everybody is asked when the model is looked at."""
         population = self.roster.clients
         if place.phase != 1 or self.run.participation.everyone:
