@@ -11,6 +11,7 @@ import pytest
 
 import fedmin
 import known
+import masks
 from agreement import run
 from fedmin.core.channel import Learns
 from fedmin.engines.round import SERVER, Run
@@ -165,7 +166,9 @@ def test_own_code_is_found_wherever_it_is():
 # ---------------------------------------------------------------- the guard of a site
 
 
-def guarded(monkeypatch, folder: Path, policy=Policy(), rounds=3) -> list[GuardedSite]:
+def guarded(
+    monkeypatch, folder: Path, policy=Policy(modules=("masks",)), rounds=3
+) -> list[GuardedSite]:
     """Loopback runs from here on have guarded sites; those of the last run."""
     made: list[GuardedSite] = []
 
@@ -187,6 +190,7 @@ WAYS = {
     "rows": (WORLD, METHOD, {}),
     "some clients": (WORLD, METHOD, {"participation": fedmin.Bernoulli(0.6)}),
     "compact": (WORLD, METHOD, {"channel": fedmin.TopK(2)}),
+    "the channel's own trips": (WORLD, METHOD, {"channel": masks.PairwiseMasks()}),
     "columns": (PARTED, fedmin.SplitSGD(0.1), {}),
     "labels at one": (WITH_ONE, fedmin.SplitSGD(0.1), {}),
 }
