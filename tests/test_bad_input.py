@@ -146,6 +146,10 @@ TABLE = [
         lambda: minimize(Constrained(2), method=Scaffold()),
         r"Scaffold does not handle constraints; Constrained\(...\) has 1",
     ),
+    (
+        lambda: minimize(fedmin.MLP(2, 2, hidden=(10**5, 10**5))),
+        "MLP has a model of 10,000,400,000 numbers; fewer than 2.31 can be counted",
+    ),
     (lambda: minimize("logistic"), "problem must be like Logistic"),
     (lambda: minimize(federation=(X, Y)), "federation must be like Federation.from_parts"),
     (lambda: minimize(method=FedAvg), "method must be like FedAvg"),

@@ -204,6 +204,9 @@ def assemble(
     _check_handles(problem, federation, method)
     roster = federation.roster(participation.everyone)
     problem = placed(problem, roster)
+    if problem.size() >= 2**31:
+        words = f"a model of {problem.size():,} numbers; fewer than 2^31 can be counted"
+        raise ValueError(f"{type(problem).__name__} has {words}")
     method.check(problem)
     participation.check(roster.clients)
     _check_trips(problem, roster, method, participation, channel)

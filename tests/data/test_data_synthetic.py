@@ -1,5 +1,7 @@
 """Synthetic sets: is the truth true? Checked by closed forms, SciPy and scikit-learn."""
 
+import inspect
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -195,3 +197,11 @@ def test_same_seed_same_data(name):
 def test_bad_input_is_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("name", SYNTHETIC)
+def test_sets_that_no_computer_has_room_for_are_refused_before_they_are_made(name):
+    arguments = inspect.signature(SYNTHETIC[name]).parameters
+    large = {key: 2**20 for key in ("rows", "dim", "features") if key in arguments}
+    with pytest.raises(ValueError, match=rf"^{name}: .* numbers; more than 1,073,741,824 are not"):
+        load(name, **large)

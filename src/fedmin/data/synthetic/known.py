@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedmin.data.synthetic.papers import fedprox, simulation_one, simulation_two, softmax_fedfw
-from fedmin.data.synthetic.synthetic import Synthetic, contiguous, require
+from fedmin.data.synthetic.synthetic import Synthetic, contiguous, require, require_room
 from fedmin.data.table import Table
 
 __all__ = ["SYNTHETIC", "logistic_margin", "quadratics", "sparse_regression"]
@@ -60,6 +60,7 @@ def quadratics(
         heterogeneity=(heterogeneity, heterogeneity >= 0, "at least 0"),
         rows=(rows, rows >= dim, f"at least dim={dim}, or a client's optimum is not unique"),
     )
+    require_room("quadratics", (clients, rows, dim), (clients, dim, dim))
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((clients, rows, dim))
     # whiten the average Hessian, then give it the wanted spectrum in a random basis
@@ -145,6 +146,7 @@ def sparse_regression(
         ),
         noise=(noise, noise >= 0, "at least 0"),
     )
+    require_room("sparse_regression", (rows, nonzeros or features), (rows, support), (features,))
     rng = np.random.default_rng(seed)
     chosen = np.sort(rng.choice(features, support, replace=False))
     model = np.zeros(features)
@@ -203,6 +205,7 @@ def logistic_margin(
         margin=(margin, margin >= 0, "at least 0"),
         clients=(clients, 1 <= clients <= rows, f"in 1..rows={rows}"),
     )
+    require_room("logistic_margin", (rows, dim))
     rng = np.random.default_rng(seed)
     direction = rng.standard_normal(dim)
     direction /= np.linalg.norm(direction)

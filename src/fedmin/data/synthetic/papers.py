@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedmin.data.synthetic.synthetic import Synthetic, contiguous, require
+from fedmin.data.synthetic.synthetic import Synthetic, contiguous, require, require_room
 from fedmin.data.table import Table
 
 __all__ = ["fedprox", "simulation_one", "simulation_two", "softmax_fedfw"]
@@ -59,12 +59,16 @@ def fedprox(
         alpha=(alpha, alpha >= 0, "at least 0"),
         beta=(beta, beta >= 0, "at least 0"),
         clients=(clients, clients >= 1, "at least 1"),
+        features=(features, features >= 1, "at least 1"),
+        classes=(classes, classes >= 1, "at least 1"),
         max_rows=(max_rows, max_rows is None or max_rows >= 2, "None or at least 2"),
         test_fraction=(test_fraction, 0 <= test_fraction < 1, "in [0, 1)"),
     )
+    require_room("fedprox", (clients, classes, features))
     rng = np.random.default_rng(seed)
     sizes = rng.lognormal(4.0, 2.0, clients).astype(int) + 50
     sizes = sizes if max_rows is None else np.minimum(sizes, max_rows)
+    require_room("fedprox", (int(sizes.sum()), features))
     models = 1 if iid else clients
     u = np.zeros(models) if iid else rng.normal(0.0, alpha, models)
     weights = rng.normal(u[:, None, None], 1.0, (models, classes, features))
@@ -114,12 +118,18 @@ def softmax_fedfw(
     >>> sample.features, sample.classes, sample.test.rows
     (60, 10, 40)
     """
-    held = round(rows * test_fraction)
     require(
         "softmax_fedfw",
         test_fraction=(test_fraction, 0 <= test_fraction < 1, "in [0, 1)"),
+        features=(features, features >= 1, "at least 1"),
+        classes=(classes, classes >= 1, "at least 1"),
+    )
+    held = round(rows * test_fraction)
+    require(
+        "softmax_fedfw",
         clients=(clients, 1 <= clients <= rows - held, f"in 1..{rows - held} (training rows)"),
     )
+    require_room("softmax_fedfw", (rows, features), (classes, features), (rows, classes))
     rng = np.random.default_rng(seed)
     weights, biases = rng.standard_normal((classes, features)), rng.standard_normal(classes)
     x = (rng.standard_normal((rows, features)) * _deviations(features)).astype(np.float32)
@@ -209,6 +219,7 @@ def _simulation(name, alpha, beta, clients, rows, features, support, seed):
         rows=(rows, rows >= 1, "at least 1"),
         support=(support, 1 <= support <= features, f"in 1..features={features}"),
     )
+    require_room(name, (clients, rows, features))
     rng = np.random.default_rng(seed)
     u = rng.normal(0.1, np.sqrt(alpha), clients)
     models = np.zeros((clients, features))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,6 +47,20 @@ def contiguous(sizes) -> list[np.ndarray]:
     """Row indices of consecutive clients of the given sizes."""
     ends = np.cumsum(sizes)
     return [np.arange(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+
+
+MOST_NUMBERS = 2**30  # of a set that is made: 8 GiB while it is, in float64
+
+
+def require_room(name: str, *shapes: tuple[int, ...]) -> None:
+    """Refuse a set of more numbers than a computer has room for, before any is drawn."""
+    for shape in shapes:
+        count = math.prod(shape)
+        if count > MOST_NUMBERS:
+            sizes = " x ".join(f"{size:,}" for size in shape)
+            raise ValueError(
+                f"{name}: {sizes} are {count:,} numbers; more than {MOST_NUMBERS:,} are not made"
+            )
 
 
 def require(name: str, **conditions: tuple[Any, bool, str]) -> None:
