@@ -88,7 +88,7 @@ def minimize(
     if checkpoint is not None:
         checks.is_a("checkpoint", checkpoint, Checkpoint, 'Checkpoint("folder")')
     settings = Settings(rounds, seed, every, progress, checkpoint, interrupt)
-    result = engine.run(run, federation, settings)
+    result = _judged(engine.run(run, federation, settings), run, federation)
     name = type(method).__name__
     if result.status == "diverged":
         words = f"{name} stopped at {result.reason}; the result has what came before"
@@ -151,7 +151,15 @@ def sweep(
     run = assemble(problem, federation, method, participation, channel, record, None)
     engine = Simulator() if engine is None else engine
     checks.is_a("engine", engine, Simulator, "Simulator()")
-    return run_many(engine, run, federation, over or {}, seeds=seeds, rounds=rounds, every=every)
+    found = run_many(engine, run, federation, over or {}, seeds=seeds, rounds=rounds, every=every)
+    return Sweep(_judged(each, run, federation) for each in found)
+
+
+def _judged(result: Result, run: Run, federation: Federation) -> Result:
+    """The result, with what its metrics say of its columns."""
+    roster = federation.roster(run.participation.everyone)
+    rising = reports_of(run, roster, federation.server_rows).rising
+    return replace(result, rising=rising)
 
 
 def refit(

@@ -24,9 +24,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedmin.client.batches import Batches, Full
+from fedmin.core import payload
 from fedmin.core.column_problem import OnColumns
 from fedmin.core.matrix import Dense
 from fedmin.core.method import Exchange, Relay, Reported, Trip
+from fedmin.core.metrics import summed
 from fedmin.core.rows import Rows, Shard
 
 ALL = Full()  # the batch of those who look at the model on all rows
@@ -40,7 +42,7 @@ class Estimate(eqx.Module):
 
     values: Array  # f[1 + M]
     gradients: Array  # f[1 + M, d]; of those who look without them, None
-    scores: dict[str, Array]  # means of the problem's scores, where they are looked at
+    scores: dict[str, Array]  # means of the problem's scores, or counts f[2], where looked at
 
 
 class Pending(NamedTuple):
@@ -304,7 +306,5 @@ def _look(problem: OnColumns, head: Array, h: Array, rows: Rows, scores: bool = 
 
     (by_head, by_h), values = jax.jacrev(means, argnums=(0, 1), has_aux=True)(head, h)
     each = problem.inner.head_scores(head, h, rows) if scores else {}
-    shares = rows.weight / jnp.sum(rows.weight)
-    return Pending(
-        values, by_head, by_h, {name: jnp.dot(shares, one) for name, one in each.items()}
-    )
+    found = {name: summed(one, rows.weight) for name, one in each.items()}
+    return Pending(values, by_head, by_h, payload.means(found, jnp.sum(rows.weight)))

@@ -296,6 +296,6 @@ def _measure(problem: Problem, federation: Federation, x: Any) -> tuple[Any, ...
 
 @eqx.filter_jit
 def _sums(problem: Problem, x, rows: Rows):
-    values, slopes, _ = Shard.whole(rows).sum(partial(problem.sums, x), problem.window)
+    values, slopes, weight = Shard.whole(rows).sum(partial(problem.sums, x), problem.window)
     value, slope = jax.value_and_grad(problem.regularizer)(x)
-    return values, stacked(slopes), value, slope
+    return values / weight, stacked(slopes) / weight, value, slope

@@ -195,6 +195,7 @@ class Federation:
             target=(str(np.dtype(y.dtype)), tuple(y.shape[1:])),
             even=self.even,
             everyone=everyone,
+            by_rows=self.by_rows,
         )
 
     def _owners(self) -> ColumnOwners | None:
@@ -220,13 +221,30 @@ class Federation:
         return same and bool(np.all(self.pool.weight == 1))
 
     def measuring_weights(self) -> np.ndarray:
-        """f[rows]: a weight a row, so that the weighted sum over all rows is sum_i p_i mean_i."""
+        """f[rows]: a weight a row, so that the weighted mean over all rows is sum_i p_i mean_i.
+
+        The rows' own weights, most of them 1, where p_i are shares of the rows: counts stay whole.
+        """
         weight = np.asarray(self.pool.weight)
+        if self.split == "features" or self.by_rows:
+            return weight
+        return (weight * (self.weights / self._held())[self._owner()]).astype(weight.dtype)
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether p_i is client i's share of all rows, by their weight."""
         if self.split == "features":
-            return weight / weight.sum()
-        owner = np.repeat(np.arange(self.num_clients), self.sizes)
-        held = np.bincount(owner, weight, self.num_clients)
-        return (weight * (self.weights / held)[owner]).astype(weight.dtype)
+            return False
+        held = self._held()
+        return bool(np.allclose(self.weights, held / held.sum(), rtol=1e-9, atol=0))
+
+    def _owner(self) -> np.ndarray:
+        """i[rows]: whose each row is."""
+        return np.repeat(np.arange(self.num_clients), self.sizes)
+
+    def _held(self) -> np.ndarray:
+        """f[N]: the weight of each client's rows."""
+        return np.bincount(self._owner(), np.asarray(self.pool.weight), self.num_clients)
 
     def client(self, i: int) -> Rows:
         """Client i's own rows (or its own columns of all rows, y being 0 if it does not know y)."""
@@ -240,9 +258,8 @@ class Federation:
         """Clients x labels: how many rows of each label a client holds; None without labels."""
         if self.classes is None or self.split == "features":
             return None
-        owner = np.repeat(np.arange(self.num_clients), self.sizes)
         counts = np.zeros((self.num_clients, self.classes), int)
-        np.add.at(counts, (owner, self.pool.y), 1)
+        np.add.at(counts, (self._owner(), self.pool.y), 1)
         return counts
 
     def describe(self) -> str:

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from fedmin.core.payload import Tally
 from fedmin.core.problem import Problem, stacked
 from fedmin.core.rows import Rows
 
@@ -35,6 +36,10 @@ class Metric(eqx.Module):
     def names(self, problem: Problem, rows: Rows) -> tuple[str, ...]:
         """The history's columns."""
 
+    def rising(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of its columns that are better the higher they are."""
+        return ()
+
     @abstractmethod
     def measure(self, problem: Problem, x: Array, rows: Rows) -> Any:
         """A weighted sum over the rows."""
@@ -43,7 +48,10 @@ class Metric(eqx.Module):
     def finish(
         self, problem: Problem, x: Array, sums: Any, reported: dict[str, Any]
     ) -> tuple[Array, ...]:
-        """One number a column, from the sums over all rows and what the method reports."""
+        """One number a column, from the means over all rows and what the method reports.
+
+        A `Tally` is not divided by anything: it comes as the two counts f[2].
+        """
 
     def of_estimate(self, problem: Problem, estimate: Any) -> Any:
         """What `measure` sums to, from `values` f[1 + M], `gradients` f[1 + M, d] and `scores`."""
@@ -188,15 +196,23 @@ class Scores(Metric):
         prefix = "" if self.on == "test" else "train_"
         return tuple(prefix + name for name in sorted(found))
 
+    def rising(self, names):
+        return names
+
     def measure(self, problem, x, rows):
         scores = problem.scores(x, rows)
-        return tuple(rows.weight @ scores[name] for name in sorted(scores))
+        return tuple(summed(scores[name], rows.weight) for name in sorted(scores))
 
     def of_estimate(self, problem, estimate):
         return tuple(estimate.scores[name] for name in sorted(estimate.scores))
 
     def finish(self, problem, x, sums, reported):
-        return sums
+        return tuple(each[0] / (each[0] + each[1]) if each.ndim else each for each in sums)
+
+
+def summed(score: Array, weight: Array) -> Any:
+    """The weighted sum of a score; what is right or wrong is counted."""
+    return Tally.of(score, weight) if score.dtype == bool else weight @ score
 
 
 class Support(Metric):
@@ -229,6 +245,9 @@ class Support(Metric):
     def names(self, problem, rows):
         return ("nonzeros", *(() if self.truth is None else ("precision", "recall", "f1")))
 
+    def rising(self, names):
+        return names[1:]  # all but the number of entries
+
     def measure(self, problem, x, rows):
         return ()
 
@@ -253,10 +272,14 @@ class Measure(Metric):
     name: str = eqx.field(static=True)  # type: ignore[misc]
     function: Callable[[Problem, Array], Array] = eqx.field(static=True)  # type: ignore[misc]
     on: Literal["train", "test"] = eqx.field(default="train", static=True)
+    higher: bool = eqx.field(default=False, static=True)  # whether higher is better
     needs = frozenset()  # of the model alone
 
     def names(self, problem, rows):
         return (self.name,)
+
+    def rising(self, names):
+        return names if self.higher else ()
 
     def measure(self, problem, x, rows):
         return ()

@@ -201,6 +201,38 @@ class Concatenated(Payload):
         return jnp.concatenate(total(self.parts))
 
 
+class Tally(Payload):
+    """How many rows are right and how many are wrong, by their weight: f[2] once it is added up.
+
+    Counts are whole numbers, which a sum does not round, and they are divided once, at the end. So
+    `weighed` is off where p_i are the clients' shares of the rows: then nothing is multiplied by
+    p_i, and the sum over all clients is again a count.
+
+    >>> import jax.numpy as jnp
+    >>> from fedmin.core.payload import Tally
+    >>> Tally.of(jnp.array([True, False, True]), jnp.ones(3)).dense()
+    Array([2., 1.], dtype=float32)
+    """
+
+    right: Array
+    wrong: Array
+    weighed: bool = eqx.field(default=False, static=True)
+
+    @classmethod
+    def of(cls, right: Array, weight: Array) -> "Tally":
+        """What is right, bool[n], of rows of these weights."""
+        return cls(*(jnp.sum(jnp.where(each, weight, 0)) for each in (right, ~right)))
+
+    def dense(self):
+        return jnp.stack([self.right, self.wrong])
+
+    def scaled(self, factor):
+        return Tally(factor * self.right, factor * self.wrong, True) if self.weighed else self
+
+    def total(self):
+        return jnp.stack([jnp.sum(self.right, axis=0), jnp.sum(self.wrong, axis=0)])
+
+
 def is_payload(part: Any) -> bool:
     return isinstance(part, Payload)
 
@@ -212,6 +244,15 @@ def scaled(message: Any, factor: Array) -> Any:
         return part.scaled(factor) if is_payload(part) else factor.astype(part.dtype) * part
 
     return jax.tree.map(scale, message, is_leaf=is_payload)
+
+
+def means(sums: Any, weight: Array) -> Any:
+    """Sums over rows divided by the rows' weight; compact parts, as counts are, only as arrays."""
+
+    def mean(part):
+        return part.dense() if is_payload(part) else part / weight.astype(part.dtype)
+
+    return jax.tree.map(mean, sums, is_leaf=is_payload)
 
 
 def total(messages: Any) -> Any:

@@ -97,7 +97,10 @@ class Problem(eqx.Module):
         return cut(x, tuple(self.parts.values()))
 
     def scores(self, x: Array, rows: Rows) -> dict[str, Array]:
-        """What else can be said of each row, as {name: f[n]}; its mean is recorded."""
+        """What else can be said of each row, by name: its mean over the rows is recorded.
+
+        f[n]; or bool[n], what is right of a row: these are counted, and 100 of 100 are 1 exactly.
+        """
         return {}
 
     def check(self, features: int, classes: int | None, y: Any) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from html import escape
@@ -21,6 +22,7 @@ from fedmin.core.serialize import deserialize, serialize
 
 FORMAT = 2  # of the folder that `save` writes
 NOT_SHOWN = ("round", "seconds", "bytes_down", "bytes_up", "bytes_evaluation")
+RISING = re.compile("accuracy|precision|recall|f1")  # in folders that do not say it
 WORDS = ("rounds", "seed", "status", "reason", "compile_seconds", "run_seconds")
 
 
@@ -66,6 +68,7 @@ class Result:
     memory: Any = ()  # the channel's, a client
     info: Mapping[str, Any] = field(default_factory=dict)  # what the method reported at the end
     best: Any = None  # where there are constraints: x, objective, violation, round
+    rising: tuple[str, ...] = ()  # the recorded columns that are better the higher they are
     certificate: Certificate | None = None
 
     @property
@@ -78,8 +81,18 @@ class Result:
         """The last recorded value of a column."""
         return float(self._column(column)[-1])
 
-    def first(self, column: str, level: float, of: str = "round") -> float | None:
-        """The `of` at which a column first came to a level (from either side), or None.
+    def rises(self, column: str) -> bool:
+        """Whether a column is better the higher it is, as its metric says; rounds, seconds and
+        bytes only grow."""
+        return column in self.rising or column in NOT_SHOWN
+
+    def first(
+        self, column: str, level: float, of: str = "round", rising: bool | None = None
+    ) -> float | None:
+        """The `of` at which a column first was at a level or better, or None: 0 if it began there.
+
+        What is better the metric says (an accuracy is to rise, an objective to fall); of what a
+        method reports, and of a `Measure`, less is better unless `rising` says otherwise.
 
         >>> import fedmin
         >>> federation = fedmin.data.partition(fedmin.data.load("wine"), fedmin.data.IID(3))
@@ -89,8 +102,14 @@ class Result:
         True
         """
         values = self._column(column)
-        there = values <= level if values[0] > level else values >= level
+        rises = self.rises(column) if rising is None else rising
+        there = values >= level if rises else values <= level
         return self._column(of)[int(np.argmax(there))].item() if there.any() else None
+
+    def _type(self) -> str:
+        """The type of what was measured, which a table of digits does not tell."""
+        kinds = {str(v.dtype) for k, v in self.history.items() if k not in NOT_SHOWN}
+        return kinds.pop() if len(kinds) == 1 else "float64"
 
     def _column(self, name: str) -> np.ndarray:
         from fedmin.core import checks
@@ -139,8 +158,9 @@ class Result:
         words["ledger"] = [_words_of(line) for line in self.ledger.lines]
         words["setup"] = [[_words_of(line), count] for line, count in self.ledger.setup]
         words["evaluation"] = [_words_of(line) for line in self.ledger.evaluation]
-        words["clients"] = self.ledger.population
+        words["clients"], words["rising"] = self.ledger.population, list(self.rising)
         words |= {k: v for k, v in self.ledger.exceptions().items() if v}
+        words["type"] = self._type()
         if self.best is not None:
             np.save(folder / "best.npy", np.asarray(self.best.x))
             words["best"] = [float(self.best.objective), float(self.best.violation)]
@@ -168,7 +188,7 @@ class Result:
             [_line_of(x, most) for x in words.get(key, [])] for key in ("ledger", "evaluation")
         )
         setup = [(_line_of(line, most), count) for line, count in words["setup"]]
-        history = read_csv(folder / "history.csv")
+        history = _typed(read_csv(folder / "history.csv"), words.get("type", "float64"))
         evaluated = history["round"].tolist() if looks else []
         clients = words.get("clients", 0)
         ledger = Ledger(lines, counts.tolist(), setup, looks, clients, evaluated)
@@ -192,6 +212,7 @@ class Result:
             method=deserialize(words["method"], also),
             best=Best(np.load(best), *words["best"]) if "best" in words else None,
             certificate=Certificate.load(certificate) if certificate.exists() else None,
+            rising=tuple(words.get("rising", [c for c in history if RISING.search(c)])),
             **{key: words[key] for key in WORDS},
         )
 
@@ -213,6 +234,12 @@ class Result:
             f"{down / 1e6:.3g} MB down, {up / 1e6:.3g} MB up; "
             f"{speed:.0f} rounds/s, compiled in {self.compile_seconds:.2g} s)"
         )
+
+
+def _typed(history: dict[str, np.ndarray], kind: str) -> dict[str, np.ndarray]:
+    """What was measured, in its own type: 90 of 100 in single precision are 0.9 there, and
+    less than that in double."""
+    return {k: v if k in NOT_SHOWN else v.astype(kind) for k, v in history.items()}
 
 
 def _words_of(line: Line) -> dict[str, Any]:

@@ -60,6 +60,7 @@ class Roster(eqx.Module):
     target: tuple[str, tuple[int, ...]] = eqx.field(static=True)  # type and shape of a row's y
     even: bool = eqx.field(default=False, static=True)  # all have as many rows, of weight 1
     everyone: bool = eqx.field(default=True, static=True)  # every round has all clients in it
+    by_rows: bool = eqx.field(default=False, static=True)  # p_i are the clients' shares of the rows
 
     @property
     def split(self) -> Literal["rows", "features"]:

@@ -17,9 +17,11 @@ from jax import Array
 
 from fedmin.channels import Plain
 from fedmin.client import column_trips
+from fedmin.core import payload
 from fedmin.core.channel import Channel
 from fedmin.core.method import Exchange, Trip
 from fedmin.core.metrics import Metric, numbered
+from fedmin.core.payload import Tally
 from fedmin.core.result import Best
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows, Shard
@@ -55,7 +57,8 @@ class Evaluation:
         def make():
             x = _model(run)
             if roster.owners is None:
-                return Measured(x, _site_sums(run, record, x, _zeros(roster.blank())))
+                sums = _site_sums(run, roster, record, x, _zeros(roster.blank()))
+                return Measured(x, payload.total(jax.tree.map(lambda a: a[None], sums)))
             problem: Any = run.problem
             empty = column_trips.no_estimate(problem)
             own = Measured(x, [m.of_estimate(problem, empty) for m in record])
@@ -82,7 +85,7 @@ def evaluation(run: Run, roster: Roster) -> Evaluation:
         return Evaluation(run, roster, (), ())
     record = [run.record[m] for m in wanted]
     if roster.owners is None:
-        one = _on_rows(run, record, roster.clients)
+        one = _on_rows(run, roster, record)
         return Evaluation(run, roster, wanted, (one,), looking_channel(run))
 
     def done(problem, own: Measured, estimate, now) -> Measured:
@@ -120,30 +123,39 @@ def _model(run: Run) -> Array:
     return run.problem.init(jax.random.key(0))
 
 
-def _on_rows(run: Run, record: list[Metric], clients: int) -> Exchange:
+def _on_rows(run: Run, roster: Roster, record: list[Metric]) -> Exchange:
     def broadcast(problem, server: Measured, now):
         return {"model": server.x}
 
     def client(problem, rows, state, down, now):
-        return {"sums": _site_sums(run, record, down["model"], rows)}, state
+        return {"sums": _site_sums(run, roster, record, down["model"], rows)}, state
 
     def server(problem, server_rows, server: Measured, learnt, now) -> Measured:
         # of those who answered; multiplied by one if all did, so that no bit changes
-        scale = jnp.where(learnt.count == clients, 1, 1 / learnt.weight)
+        scale = jnp.where(learnt.count == roster.clients, 1, 1 / learnt.weight)
         sums = learnt.total["sums"]
         return Measured(server.x, jax.tree.map(lambda a: a * scale.astype(a.dtype), sums))
 
     return Exchange(broadcast, client, server)
 
 
-def _site_sums(run: Run, record: list[Metric], x: Array, rows: Any) -> Any:
-    """Means over a site's rows; the channel multiplies them by p_i."""
+def _site_sums(run: Run, roster: Roster, record: list[Metric], x: Array, rows: Any) -> Any:
+    """Means over a site's rows, which the channel multiplies by p_i; and counts.
+
+    Counts stay whole where clients count as their rows do; elsewhere they are shares as well.
+    """
 
     def part(some: Rows):
         return [metric.measure(run.problem, x, some) for metric in record], jnp.sum(some.weight)
 
     sums, weight = rows.sum(part, run.problem.window)
-    return jax.tree.map(lambda a: a / weight.astype(a.dtype), sums)
+
+    def mean(part):
+        if not isinstance(part, Tally):
+            return part / weight.astype(part.dtype)
+        return part if roster.by_rows else Tally(part.right / weight, part.wrong / weight, True)
+
+    return jax.tree.map(mean, sums, is_leaf=payload.is_payload)
 
 
 # ---------------------------------------------------------------- from sums to numbers
@@ -165,18 +177,27 @@ def recorded(run: Run, roster: Roster, info: dict[str, Any]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def rows_sums(run: Run, x: Array, on: str, rows: Rows, device: Array, devices: int) -> dict:
-    """The sums of the metrics on these rows, whose weights sum to one: this device's part."""
-    wanted = [i for i, metric in enumerate(run.record) if metric.on == on]
-    if not wanted:
-        return {}
+def rows_sums(run: Run, x: Array, on: str, rows: Rows, device: Array, devices: int) -> Any:
+    """The sums of the metrics on these rows, and the rows' weight: this device's part."""
+    wanted = _wanted(run, on)
     share = -(-rows.count // devices)
     size = jnp.clip(rows.count - device * share, 0, share)
-    found = Shard(rows, device * share, size, share).sum(
-        lambda part: [run.record[i].measure(run.problem, x, part) for i in wanted],
-        run.problem.window,
-    )
-    return dict(zip(wanted, found, strict=True))
+
+    def sums(part: Rows):
+        found = [run.record[i].measure(run.problem, x, part) for i in wanted]
+        return found, jnp.sum(part.weight)
+
+    return Shard(rows, device * share, size, share).sum(sums, run.problem.window)
+
+
+def rows_means(run: Run, on: str, sums: Any) -> dict[int, Any]:
+    """From the sums of all devices to the metrics' means, by their numbers."""
+    found, weight = sums
+    return dict(zip(_wanted(run, on), payload.means(found, weight), strict=True))
+
+
+def _wanted(run: Run, on: str) -> list[int]:
+    return [i for i, metric in enumerate(run.record) if metric.on == on]
 
 
 def finished(run: Run, server: ServerState, sums: dict[int, Any]) -> Array:

@@ -219,6 +219,7 @@ class Reports(NamedTuple):
 
     info: dict[str, Any]  # what the server reports, before round 0
     names: tuple[str, ...]  # of everything that is recorded
+    rising: tuple[str, ...]  # those of them that are better the higher they are
 
 
 def reports_of(run: Run, roster: Roster, server_rows: Any) -> Reports:
@@ -226,7 +227,10 @@ def reports_of(run: Run, roster: Roster, server_rows: Any) -> Reports:
 
     def make() -> Reports:
         info = info_of(run, roster, messages_of(run, roster).states, server_rows)
-        return Reports(info, recorded(run, roster, info))
+        rows: Any = roster.rows_like()
+        named = [(metric, metric.names(run.problem, rows)) for metric in run.record]
+        rising = tuple(name for metric, names in named for name in metric.rising(names))
+        return Reports(info, recorded(run, roster, info), rising)
 
     return SHAPES.get(("reports", form_of(run, roster.unnamed(), server_rows)), make)
 

@@ -87,8 +87,8 @@ def _one_hot(z: Array, y: Array) -> Array:
 
 
 def correct(logits: Array, y: Array) -> Array:
-    """f[n]: 1 where the largest logit is the label's."""
-    return (jnp.argmax(logits, axis=1).astype(y.dtype) == y).astype(logits.dtype)
+    """bool[n]: whether the largest logit is the label's."""
+    return jnp.argmax(logits, axis=1).astype(y.dtype) == y
 
 
 class Classifier(Problem):
@@ -264,7 +264,7 @@ class Logistic(Linear):
 
 
 def _agrees(prediction: Array, y: Array) -> dict[str, Array]:
-    return {"accuracy": ((prediction > 0) == (y > 0)).astype(prediction.dtype)}
+    return {"accuracy": (prediction > 0) == (y > 0)}
 
 
 class Softmax(FirstLayer, Classifier):

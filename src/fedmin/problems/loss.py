@@ -61,7 +61,8 @@ class Loss(Problem):
     def scores(self, x, rows):
         if self.score is None:
             return {}
-        return {"accuracy": self._each(self.score, x, rows).astype(x.dtype)}
+        each = self._each(self.score, x, rows)
+        return {"accuracy": each if each.dtype == bool else each.astype(x.dtype)}
 
 
 def from_loss(

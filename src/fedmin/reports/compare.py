@@ -50,8 +50,7 @@ def _levels_of(together: Mapping[str, list[Result]], column: str) -> list[float]
     """Where the worst run ends: everybody comes there."""
     runs = [run for some in together.values() for run in some if run.status != "diverged"]
     ends = [run.final(column) for run in runs]
-    rises = any(run.final(column) > run.history[column][0] for run in runs)
-    return [min(ends) if rises else max(ends)] if ends else []
+    return [min(ends) if runs[0].rises(column) else max(ends)] if ends else []
 
 
 def _finals(

@@ -14,7 +14,6 @@ from fedmin.core.federation import Federation
 from fedmin.core.ledger import Trips
 from fedmin.core.result import Result
 from fedmin.core.roster import Roster
-from fedmin.core.rows import Rows
 from fedmin.engines.drive import Segment, Settings, Stepper, drive, result_of
 from fedmin.engines.measuring import is_lost
 from fedmin.engines.messages import Messages
@@ -162,7 +161,7 @@ def run_halves(
     server = ServerSession(
         run, roster, seed=seed, name=run_name(run, roster, seed),
         server_rows=federation.server_rows,
-        test=None if test is None else Rows(test.x, test.y, test.weight / test.weight.sum()),
+        test=test,
     )  # fmt: skip
     folders: list[Path | None] = [None] * roster.clients
     keeper = None

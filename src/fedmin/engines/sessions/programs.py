@@ -10,7 +10,7 @@ from fedmin.core.method import Exchange, Now, Trip
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows
 from fedmin.engines.compiled import PROGRAMS, Filtered, form_of
-from fedmin.engines.measuring import evaluation, finished, rows_sums
+from fedmin.engines.measuring import evaluation, finished, rows_means, rows_sums
 from fedmin.engines.round import Run, ServerState, combine, server_part, site_part
 
 
@@ -63,7 +63,7 @@ def _server(run: Run, roster, e: int, server_rows, server, memory, info, sent, c
 
 
 def _values(run: Run, server: ServerState, sums: dict[int, Any], test: Rows | None):
-    if test is not None:
+    if test is not None and any(metric.on == "test" for metric in run.record):
         x, zero = run.method.solution(server.method), jnp.int32(0)
-        sums = {**sums, **rows_sums(run, x, "test", test, zero, 1)}
+        sums = {**sums, **rows_means(run, "test", rows_sums(run, x, "test", test, zero, 1))}
     return finished(run, server, sums)

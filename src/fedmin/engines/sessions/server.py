@@ -64,7 +64,7 @@ class ServerSession:
         self.evaluation = evaluation(self.run, roster)
         self.key, self.unnamed = jax.random.key(seed), roster.unnamed()
         self.secret = self.key if secret is None else secret
-        info, self.names = reports_of(run, roster, server_rows)
+        info, self.names, _ = reports_of(run, roster, server_rows)
         # of a look at the model, and of a round
         self.programs = [
             (run, server_programs(run, self.unnamed)) for run in (looking(self.run), self.run)

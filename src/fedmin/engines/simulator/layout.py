@@ -27,8 +27,8 @@ class Data(eqx.Module):
     pool: Rows  # all clients' rows, one client after the other
     starts: Array  # i[N] where a client's rows (or columns) begin
     sizes: Array  # i[N]
-    train: Rows  # the pool, with weights that make a sum over it F's mean
-    test: Rows | None  # with weights that sum to one
+    train: Rows  # the pool, with weights that make the mean over it F's
+    test: Rows | None
     server_rows: Rows | None
     knows_labels: Array  # bool[N]
     roster: Roster  # without names
@@ -62,7 +62,7 @@ def _bare(federation: Federation, roster: Roster) -> Data:
         starts=_integers(federation.starts),
         sizes=_integers(federation.sizes),
         train=Rows(pool.x, pool.y, federation.measuring_weights()),
-        test=test and Rows(test.x, test.y, test.weight / test.weight.sum()),
+        test=test,
         server_rows=federation.server_rows,
         knows_labels=federation.knows_labels,  # type: ignore[arg-type]
         roster=roster.unnamed(),

@@ -47,9 +47,9 @@ SEGMENT = 512
 def _measure(spec: ProgramSpec, run: Run, data: Data, server: ServerState, t, key) -> Array:
     x, sums = run.method.solution(server.method), {}
     for on, rows in (("train", data.train), ("test", data.test)):
-        if rows is not None:
+        if rows is not None and any(metric.on == on for metric in run.record):
             found = measuring.rows_sums(run, x, on, rows, device_of(spec), spec.devices)
-            sums.update(add_devices(spec, found))
+            sums |= measuring.rows_means(run, on, add_devices(spec, found))
     if run.channel.for_evaluation() is not None:
         sums.update(_by_channel(spec, run, data, x, t, key))
     return measuring.finished(run, server, sums)

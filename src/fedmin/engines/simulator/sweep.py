@@ -23,11 +23,15 @@ from fedmin.engines.simulator.simulator import Compiled, Simulator
 class Sweep(list[Result]):
     """The results of a sweep, a list with a way to pick the best."""
 
-    def best(self, column: str = "objective", largest: bool = False) -> Result:
-        """The run whose last value is smallest (or largest); diverged runs do not count."""
+    def best(self, column: str = "objective", largest: bool | None = None) -> Result:
+        """The run whose last value is best; diverged runs do not count.
+
+        The smallest or the largest, as the column's metric says, unless `largest` does.
+        """
         fine = [r for r in self if r.status != "diverged" and np.isfinite(r.final(column))]
         if not fine:
             raise ValueError("every run of the sweep diverged; try smaller steps")
+        largest = fine[0].rises(column) if largest is None else largest
         return (max if largest else min)(fine, key=lambda r: r.final(column))
 
 
