@@ -221,10 +221,8 @@ class Federation:
         return same and bool(np.all(self.pool.weight == 1))
 
     def measuring_weights(self) -> np.ndarray:
-        """f[rows]: a weight a row, so that the weighted mean over all rows is sum_i p_i mean_i.
-
-        The rows' own weights, most of them 1, where p_i are shares of the rows: counts stay whole.
-        """
+        """f[rows]: a weight a row, so that the weighted mean over all rows is sum_i p_i mean_i."""
+        # the rows' own weights, most of them 1, where p_i are shares of the rows: counts stay whole
         weight = np.asarray(self.pool.weight)
         if self.split == "features" or self.by_rows:
             return weight
@@ -233,17 +231,14 @@ class Federation:
     @property
     def by_rows(self) -> bool:
         """Whether p_i is client i's share of all rows, by their weight."""
-        if self.split == "features":
-            return False
-        held = self._held()
-        return bool(np.allclose(self.weights, held / held.sum(), rtol=1e-9, atol=0))
+        return self.split == "rows" and np.allclose(
+            self.weights, self._held() / self._held().sum(), rtol=1e-9, atol=0
+        )
 
     def _owner(self) -> np.ndarray:
-        """i[rows]: whose each row is."""
         return np.repeat(np.arange(self.num_clients), self.sizes)
 
-    def _held(self) -> np.ndarray:
-        """f[N]: the weight of each client's rows."""
+    def _held(self) -> np.ndarray:  # the weight of each client's rows
         return np.bincount(self._owner(), np.asarray(self.pool.weight), self.num_clients)
 
     def client(self, i: int) -> Rows:

@@ -210,7 +210,7 @@ class Scores(Metric):
         return tuple(each[0] / (each[0] + each[1]) if each.ndim else each for each in sums)
 
 
-def summed(score: Array, weight: Array) -> Any:
+def summed(score: Array, weight: Any) -> Any:
     """The weighted sum of a score; what is right or wrong is counted."""
     return Tally.of(score, weight) if score.dtype == bool else weight @ score
 

@@ -204,9 +204,8 @@ class Concatenated(Payload):
 class Tally(Payload):
     """How many rows are right and how many are wrong, by their weight: f[2] once it is added up.
 
-    Counts are whole numbers, which a sum does not round, and they are divided once, at the end. So
-    `weighed` is off where p_i are the clients' shares of the rows: then nothing is multiplied by
-    p_i, and the sum over all clients is again a count.
+    Counts are whole numbers, which a sum does not round, and they are divided once, at the end. They
+    are not multiplied by p_i: a client sends them so only where p_i is its share of the rows.
 
     >>> import jax.numpy as jnp
     >>> from fedmin.core.payload import Tally
@@ -216,18 +215,17 @@ class Tally(Payload):
 
     right: Array
     wrong: Array
-    weighed: bool = eqx.field(default=False, static=True)
 
     @classmethod
     def of(cls, right: Array, weight: Array) -> "Tally":
         """What is right, bool[n], of rows of these weights."""
-        return cls(*(jnp.sum(jnp.where(each, weight, 0)) for each in (right, ~right)))
+        return cls(jnp.sum(jnp.where(right, weight, 0)), jnp.sum(jnp.where(right, 0, weight)))
 
     def dense(self):
         return jnp.stack([self.right, self.wrong])
 
     def scaled(self, factor):
-        return Tally(factor * self.right, factor * self.wrong, True) if self.weighed else self
+        return self
 
     def total(self):
         return jnp.stack([jnp.sum(self.right, axis=0), jnp.sum(self.wrong, axis=0)])

@@ -142,8 +142,10 @@ def _on_rows(run: Run, roster: Roster, record: list[Metric]) -> Exchange:
 def _site_sums(run: Run, roster: Roster, record: list[Metric], x: Array, rows: Any) -> Any:
     """Means over a site's rows, which the channel multiplies by p_i; and counts.
 
-    Counts stay whole where clients count as their rows do; elsewhere they are shares as well.
+    Counts stay whole where clients count as their rows do; elsewhere they are shares as well, and
+    so they are in a channel that knows no counts.
     """
+    whole = roster.by_rows and isinstance(looking_channel(run), Plain)
 
     def part(some: Rows):
         return [metric.measure(run.problem, x, some) for metric in record], jnp.sum(some.weight)
@@ -151,9 +153,9 @@ def _site_sums(run: Run, roster: Roster, record: list[Metric], x: Array, rows: A
     sums, weight = rows.sum(part, run.problem.window)
 
     def mean(part):
-        if not isinstance(part, Tally):
-            return part / weight.astype(part.dtype)
-        return part if roster.by_rows else Tally(part.right / weight, part.wrong / weight, True)
+        if isinstance(part, Tally):
+            return part if whole else part.dense() / weight
+        return part / weight.astype(part.dtype)
 
     return jax.tree.map(mean, sums, is_leaf=payload.is_payload)
 

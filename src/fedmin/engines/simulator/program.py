@@ -45,7 +45,8 @@ SEGMENT = 512
 
 
 def _measure(spec: ProgramSpec, run: Run, data: Data, server: ServerState, t, key) -> Array:
-    x, sums = run.method.solution(server.method), {}
+    x = run.method.solution(server.method)
+    sums: dict[int, Any] = {}
     for on, rows in (("train", data.train), ("test", data.test)):
         if rows is not None and any(metric.on == on for metric in run.record):
             found = measuring.rows_sums(run, x, on, rows, device_of(spec), spec.devices)
