@@ -13,6 +13,7 @@ ROOMS = [
     ["problems", "domains", "client", "server", "channels"],
     ["privacy", "methods"],
     ["engines"],
+    ["judging"],
     ["minimizing"],
     ["data"],
     ["fedmin"],  # the public names

@@ -1,8 +1,6 @@
 """The entry points: do the pieces fit? Then hand them to an engine."""
 
-import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -10,7 +8,6 @@ import numpy as np
 
 from fedmin.channels import Plain
 from fedmin.core import checks
-from fedmin.core.certificate import certificate_of
 from fedmin.core.channel import Channel
 from fedmin.core.column_problem import OnColumns, SplitProblem
 from fedmin.core.domain import Free
@@ -30,6 +27,7 @@ from fedmin.engines.round import Run
 from fedmin.engines.sessions.checkpoint import Checkpoint
 from fedmin.engines.simulator.simulator import Simulator
 from fedmin.engines.simulator.sweep import Sweep, run_many
+from fedmin.judging import judged, warn
 from fedmin.methods import SparseNewton
 from fedmin.problems.over import Over, over
 
@@ -88,32 +86,9 @@ def minimize(
     if checkpoint is not None:
         checks.is_a("checkpoint", checkpoint, Checkpoint, 'Checkpoint("folder")')
     settings = Settings(rounds, seed, every, progress, checkpoint, interrupt)
-    result = _judged(engine.run(run, federation, settings), run, federation)
-    name = type(method).__name__
-    if result.status == "diverged":
-        words = f"{name} stopped at {result.reason}; the result has what came before"
-        warnings.warn(words, RuntimeWarning, stacklevel=2)
-    over_atoms = "domain" in method.handles and problem.domain.has_atoms
-    certified = "constraints" in method.handles or over_atoms
-    if certificate and certified and result.status != "diverged":
-        result = replace(result, certificate=certificate_of(result, federation))
-    result = _with_constraints(result)
-    if result.status == "infeasible":
-        warnings.warn(f"{name}: {result.reason}", RuntimeWarning, stacklevel=2)
+    result = judged(engine.run(run, federation, settings), run, federation, certificate)
+    warn(result)
     return result
-
-
-def _with_constraints(result: Result) -> Result:
-    """With what the certificate says of the constraints; or with the words that nobody looked."""
-    if not result.problem.num_constraints or result.status not in ("done", "stopped", "infeasible"):
-        return result
-    found, status, said = result.certificate, result.status, [result.reason]
-    if found is not None and not found.feasible:
-        status = "infeasible"
-        said.append(found.verdict)
-    if found is None and result.best is None:
-        said.append("the constraints were not measured: record Optimality(), or take a certificate")
-    return replace(result, status=status, reason="; ".join(words for words in said if words))
 
 
 def sweep(
@@ -152,14 +127,7 @@ def sweep(
     engine = Simulator() if engine is None else engine
     checks.is_a("engine", engine, Simulator, "Simulator()")
     found = run_many(engine, run, federation, over or {}, seeds=seeds, rounds=rounds, every=every)
-    return Sweep(_judged(each, run, federation) for each in found)
-
-
-def _judged(result: Result, run: Run, federation: Federation) -> Result:
-    """The result, with what its metrics say of its columns."""
-    roster = federation.roster(run.participation.everyone)
-    rising = reports_of(run, roster, federation.server_rows).rising
-    return replace(result, rising=rising)
+    return Sweep(judged(each, run, federation, certificate=False) for each in found)
 
 
 def refit(

@@ -204,8 +204,8 @@ class Concatenated(Payload):
 class Tally(Payload):
     """How many rows are right and how many are wrong, by their weight: f[2] once it is added up.
 
-    Counts are whole numbers, which a sum does not round, and they are divided once, at the end. They
-    are not multiplied by p_i: a client sends them so only where p_i is its share of the rows.
+    Counts are whole numbers, which a sum does not round, and they are divided once, at the end.
+    They are not multiplied by p_i: a client sends them only where p_i is its share of the rows.
 
     >>> import jax.numpy as jnp
     >>> from fedmin.core.payload import Tally
