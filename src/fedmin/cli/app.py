@@ -165,7 +165,8 @@ def show(file: File) -> None:
     lines = []
     shown: dict[str, list[str]] = {}  # runs that show the same, by what they show
     tables: dict[str, list[list[str]]] = {}
-    for job in Config.read(file).jobs():
+    config = Config.read(file)
+    for job in config.jobs():
         cost = costs(job)
         ways = (f"{cost.rounds * way / 1e6:,.3f}" for way in (cost.down, cost.up))
         sizes = f"{cost.size:,}", f"{cost.rows:,}", str(cost.clients), str(cost.rounds)
@@ -174,6 +175,8 @@ def show(file: File) -> None:
         shown.setdefault(str(table), []).append(job.label)
         tables[str(table)] = table
     print_table(head, lines, right=head[2:])
+    if config.terms is not None:
+        typer.echo(f"federation: {config.terms}")
     typer.echo("bytes are what it takes if every asked client takes part in every round")
     for same, labels in shown.items():
         of = "" if len(shown) == 1 else f", in {'; '.join(labels)}"

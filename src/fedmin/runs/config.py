@@ -9,6 +9,7 @@
     [participation]  name = "uniform"
     [method]         name = "fedavg", step = [0.1, 0.2]   a list of values is a grid
     [run]            rounds = 100, seeds = [0, 1, 2], every = 1, record = [..], stop = {..}
+    [federation]     sites = ["a", "b"], quorum = 1.0, deadline = 60.0    on machines (terms.py)
 
 Names are those of the registries (`runs/registries.py`): the lower-case names of the classes, whose
 fields are the keys. Whatever is wrong is said with its file, its line and the nearest right thing,
@@ -23,7 +24,7 @@ from fedmin.runs import grid
 from fedmin.runs.document import ConfigError, Document
 from fedmin.runs.fields import fits, said
 from fedmin.runs.grid import Job
-from fedmin.runs.pieces import Pieces, pieces
+from fedmin.runs.pieces import Pieces, pieces, terms
 from fedmin.runs.registries import KINDS
 from fedmin.runs.sections import SECTIONS
 from fedmin.runs.values import pick
@@ -48,7 +49,7 @@ class Config(Document):
 
     def __init__(self, text: str, source: str = "configuration"):
         super().__init__(text, source)
-        sections = {**SECTIONS, "run": None}
+        sections = {**SECTIONS, "run": None, "federation": None}
         for key in self.words:
             if key not in sections:
                 self.fail(key, f"unknown section [{key}]; {checks.nearest(key, sections)}")
@@ -62,6 +63,7 @@ class Config(Document):
             if section not in self.words:
                 raise ConfigError(f"{source}: there is no [{section}]")
         self._check_run()
+        self.terms = terms(self, self.words)  # None if the file has no [federation]
 
     def _check_run(self) -> None:
         run = self.words["run"]

@@ -9,7 +9,7 @@ from fedmin.core.environment import versions
 from fedmin.core.serialize import digest
 from fedmin.runs.document import Document
 from fedmin.runs.fields import depth, depth_of, fits
-from fedmin.runs.pieces import NO_EFFECT, Words, with_defaults
+from fedmin.runs.pieces import NO_EFFECT, ON_MACHINES, Words, with_defaults
 from fedmin.runs.sections import SECTIONS, fields_at
 
 MOST = 10_000  # runs of a file: more is a mistake of the keyboard
@@ -48,6 +48,9 @@ class Job:
         words = with_defaults(self.document, self.words)
         run = self.words["run"]
         words["run"] |= {key: run[key] for key in NO_EFFECT if key in run}
+        sites = self.words.get("federation", {})
+        if sites:
+            words["federation"] |= {key: sites[key] for key in ON_MACHINES if key in sites}
         return {section: _as_one_value(section, each) for section, each in words.items()}
 
 

@@ -18,11 +18,13 @@ from fedmin.problems import over, smallest, subject_to
 from fedmin.runs.document import Document
 from fedmin.runs.registries import KINDS
 from fedmin.runs.sections import PARTITION_OPTIONS, SECTIONS, SMALLEST, fields_at
-from fedmin.runs.values import make, pick, read
+from fedmin.runs.terms import Terms
+from fedmin.runs.values import make, pick, read, record
 
 Words = Mapping[str, Any]  # a part of a document
 
 DEFAULTS = {"channel": {"name": "plain"}, "participation": {"name": "everyone"}}
+ON_MACHINES = ("deadline", "wait")  # of [federation]: nor do these change the result
 NO_EFFECT = ("checkpoint_rounds", "checkpoint_seconds", "log")  # of [run]: the result is the same
 
 
@@ -80,9 +82,23 @@ def _federation(document: Document, words: Words, table: Any) -> Federation:
     outer = _own(document, given, "partition", *PARTITION_OPTIONS)
     how = partitioner(document, given)
     try:
-        return data.partition(table, how, **outer)
+        federation = data.partition(table, how, **outer)
     except (ValueError, TypeError) as error:
         document.refuse("partition", given, error)
+    sites = terms(document, words)
+    if sites is None:
+        return federation
+    try:
+        return sites.named(federation)
+    except ValueError as error:
+        document.refuse("federation", words["federation"], error)
+
+
+def terms(document: Document, words: Words) -> Terms | None:
+    """Who takes part on real machines, if the file says so."""
+    if "federation" not in words:
+        return None
+    return record(document, "federation", words["federation"], Terms)
 
 
 def partitioner(document: Document, given: Words) -> Any:
@@ -158,6 +174,9 @@ def with_defaults(document: Document, words: Words) -> dict[str, Any]:
         found[section] = serialize({**usual, **given})
     if "partition" in words:
         found["partition"] = _partition_with_defaults(document, words["partition"])
+    sites = terms(document, words)
+    if sites is not None:
+        found["federation"] = {"sites": list(sites.sites), "quorum": sites.quorum}
     run = {key: value for key, value in words["run"].items() if key not in NO_EFFECT}
     found["run"] = {"every": 1, "engine": "simulator"} | run
     return found

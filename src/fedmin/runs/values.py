@@ -51,6 +51,28 @@ def make(
         document.refuse(where, words, error)
 
 
+def record(document: Document, where: str, words: Any, kind: Any, **filled: Any) -> Any:
+    """A value of one class from a table of its fields, without a name; `filled` are known."""
+    fields, values = fields_of(kind), {}
+    for key, given in words.items():
+        place = f"{where}.{key}" if where else key
+        if key not in fields:
+            within = f" in [{where}]" if where else ""
+            document.fail(place, f"unknown key {key!r}{within}; {checks.nearest(key, fields)}")
+        values[key] = filled[key] if key in filled else read(document, place, given, fields[key])
+    missing = [key for key, field in fields.items() if field.needed and key not in values]
+    if missing:
+        document.fail(
+            where, f"[{where}] needs {missing[0]}" if where else f"{missing[0]} is missing"
+        )
+    try:
+        return kind(**values)
+    except (ValueError, TypeError) as error:
+        if not where:
+            document.fail("", str(error))
+        document.refuse(where, words, error)
+
+
 def pick(document: Document, where: str, name: Any, kind: Kind) -> Any:
     """What a name stands for; an unknown one is refused with its field and the nearest name."""
     if not isinstance(name, str) or name not in kind.registry:
