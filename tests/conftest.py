@@ -27,14 +27,18 @@ XLA = os.environ.get("FEDMIN_TEST_XLA", "quick")
 if XLA not in ("quick", "full"):
     raise pytest.UsageError(f'FEDMIN_TEST_XLA must be "quick" or "full", got {XLA!r}')
 
-# XLA reads this once, as it starts: other processes that tests start compile as a user's
+# XLA reads its flags once, as it starts; jax_disable_most_optimizations is its lowest level
 _flags = os.environ.get("XLA_FLAGS")
+_quick = f"{_flags or ''} --xla_cpu_use_fusion_emitters=false"
 if XLA == "quick":
-    os.environ["XLA_FLAGS"] = f"{_flags or ''} --xla_cpu_use_fusion_emitters=false"
+    os.environ["XLA_FLAGS"] = _quick
 jax.devices()
 os.environ.pop("XLA_FLAGS", None)
 if _flags is not None:
     os.environ["XLA_FLAGS"] = _flags
+
+# for the environment of processes that tests start, whose programs too are run for a moment only
+QUICKLY = {"XLA_FLAGS": _quick, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"} if XLA == "quick" else {}
 
 # compiling is slow and shared machines are uneven: a time limit would test the machine
 settings.register_profile("fedmin", deadline=None, max_examples=40, derandomize=True)

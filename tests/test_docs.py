@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import conftest
 import fedmin
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -61,7 +62,7 @@ sys.exit(failed > 0)
 def as_a_user(code: str, folder: Path) -> subprocess.CompletedProcess:
     """Run code in a fresh process with JAX's own settings: single precision, no strictness."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "FEDMIN_DEVICES"))}
-    env |= {"PYTHONPATH": str(ROOT / "src"), "MPLBACKEND": "Agg"}
+    env |= {"PYTHONPATH": str(ROOT / "src"), "MPLBACKEND": "Agg", **conftest.QUICKLY}
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         env=env, cwd=folder, text=True, capture_output=True, timeout=600,
