@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 SOURCES := src tests benchmarks experiments examples
 
-# every method against its oracle, its minimizer, its central form and the loopback
-FULL_XLA := oracles or (loopback_agree and changed) or reaches_the_minimizer or is_central
+# every method against its oracle, its minimizer, its central form and the loopback; all examples
+FULL_XLA := examples or oracles or (loopback_agree and changed) or reaches_the_minimizer or is_central
 
 .PHONY: help demo test check test-full-xla format bench docs clean
 
@@ -47,7 +47,7 @@ check: $(VENV)/.installed-dev
 # `make test` compiles with less of XLA's optimization, for time's sake (tests/conftest.py)
 test-full-xla: $(VENV)/.installed-dev
 	FEDMIN_TEST_XLA=full $(BIN)/python -m pytest -n 2 tests/test_oracles.py tests/test_common.py \
-		-k "$(FULL_XLA)" $(ARGS)
+		tests/test_docs.py -k "$(FULL_XLA)" $(ARGS)
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix $(wildcard $(SOURCES))

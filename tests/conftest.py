@@ -1,5 +1,6 @@
 """Settings of every test, and worlds whose minimiser is known by construction (see known.py)."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -27,9 +28,10 @@ XLA = os.environ.get("FEDMIN_TEST_XLA", "quick")
 if XLA not in ("quick", "full"):
     raise pytest.UsageError(f'FEDMIN_TEST_XLA must be "quick" or "full", got {XLA!r}')
 
-# XLA reads its flags once, as it starts; jax_disable_most_optimizations is its lowest level
+# XLA reads its flags once, as it starts. A small program is not cut into parts to compile at a time
 _flags = os.environ.get("XLA_FLAGS")
-_quick = f"{_flags or ''} --xla_cpu_use_fusion_emitters=false"
+_faster = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+_quick = f"{_flags or ''} {_faster}"
 if XLA == "quick":
     os.environ["XLA_FLAGS"] = _quick
 jax.devices()
@@ -39,6 +41,9 @@ if _flags is not None:
 
 # for the environment of processes that tests start, whose programs too are run for a moment only
 QUICKLY = {"XLA_FLAGS": _quick, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"} if XLA == "quick" else {}
+
+# tracing makes many small objects that are kept: looking for garbage among them rarely finds any
+gc.set_threshold(100_000, 20, 100)
 
 # compiling is slow and shared machines are uneven: a time limit would test the machine
 settings.register_profile("fedmin", deadline=None, max_examples=40, derandomize=True)

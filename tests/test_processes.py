@@ -1,6 +1,5 @@
 """Every site in a process of its own: the same bits as in one process, and only its own rows."""
 
-import os
 import signal
 
 import numpy as np
@@ -15,6 +14,7 @@ from fedmin.engines.transports import processes
 from fedmin.engines.transports.words import from_words, to_words
 
 WORLD = known.apart(sizes=(4, 3, 5))
+PAIR = known.apart(sizes=(4, 5))  # two sites are two processes to start
 SPARSE = fedmin.over(WORLD.problem, fedmin.L0Ball(2))
 BALL = fedmin.over(WORLD.problem, fedmin.L1Ball(0.7))
 LIMITED = fedmin.subject_to(WORLD.problem, fedmin.NormAtMost(0.3))
@@ -34,11 +34,10 @@ KINDS = {
 
 
 @pytest.fixture(autouse=True)
-def as_compiled_here(monkeypatch):
+def as_compiled_here(monkeypatch, quick_to_compile):
     """Sites compile as this process does: XLA's settings are read from the environment."""
-    if conftest.XLA == "quick":
-        flags = os.environ.get("XLA_FLAGS", "")
-        monkeypatch.setenv("XLA_FLAGS", f"{flags} --xla_cpu_use_fusion_emitters=false")
+    for name, value in conftest.QUICKLY.items():
+        monkeypatch.setenv(name, value)
 
 
 def both(world, method, **options) -> list[fedmin.Result]:
@@ -61,9 +60,9 @@ def assert_same_bits(one: fedmin.Result, other: fedmin.Result) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_bit_for_bit_as_in_one_process(kind):
     method, options = KINDS[kind]
-    world = WORLD
+    world = WORLD if "participation" in options else PAIR
     if "problem" in options:
-        world = known.World(options["problem"], WORLD.clients)
+        world = known.World(options["problem"], world.clients)
     assert_same_bits(*both(world, method, **{k: v for k, v in options.items() if k != "problem"}))
 
 
@@ -76,12 +75,12 @@ def test_columns_bit_for_bit(labels):
 
 def test_a_run_goes_on_and_every_site_finds_its_own_state(tmp_path):
     method, _ = KINDS["client memory"]
-    whole = run(WORLD, method, rounds=4, engine=fedmin.Loopback())
+    whole = run(PAIR, method, rounds=4, engine=fedmin.Loopback())
     keep = fedmin.Checkpoint(tmp_path, rounds=2, seconds=1e4)
-    first = run(WORLD, method, rounds=2, engine=fedmin.Processes(), checkpoint=keep)
+    first = run(PAIR, method, rounds=2, engine=fedmin.Processes(), checkpoint=keep)
     assert first.rounds == 2
-    assert len(list(tmp_path.glob("sites/*/checkpoint-*.bin"))) == 3
-    again = run(WORLD, method, rounds=4, engine=fedmin.Processes(), checkpoint=keep)
+    assert len(list(tmp_path.glob("sites/*/checkpoint-*.bin"))) == 2
+    again = run(PAIR, method, rounds=4, engine=fedmin.Processes(), checkpoint=keep)
     assert_same_bits(whole, again)
 
 

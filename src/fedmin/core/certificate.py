@@ -29,7 +29,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.optimize
 
 from fedmin.core.federation import Federation
 from fedmin.core.problem import Problem, stacked
@@ -180,7 +179,9 @@ def certify(
     active = limits >= -problem.tolerance
     best_nu = np.zeros(len(limits))
     if active.any():
-        best_nu[active] = scipy.optimize.nnls(slopes[active].T, -slope)[0]
+        from scipy.optimize import nnls  # a sixth of the time of `import fedmin`, for this alone
+
+        best_nu[active] = nnls(slopes[active].T, -slope)[0]
     nu = None if multipliers is None else np.asarray(multipliers, float)
     if not len(limits):
         nu = np.zeros(0)
