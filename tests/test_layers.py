@@ -28,7 +28,7 @@ STRANGERS = {("privacy", room) for room in ("problems", "domains", "client", "se
 }
 # each noun imports only those before it
 NOUNS = [
-    "environment", "files", "checks", "serialize", "matrix", "payload", "rows", "domain",
+    "environment", "files", "kept", "checks", "serialize", "matrix", "payload", "rows", "domain",
     "schedule", "roster", "holdings", "curves", "federation", "problem", "column_problem", "method",
     "protocol", "channel", "participation", "ledger", "metrics", "stopping", "certificate",
     "constants", "result",

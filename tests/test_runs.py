@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import shutil
 import sys
 import threading
 import urllib.request
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 import fedmin
 from fedmin.cli.app import app
+from fedmin.core.kept import DamagedError, read_array
 from fedmin.reports import claims as reproduce
 from fedmin.reports.compare import _spread, groups, tables
 from fedmin.reports.tables import recorded
@@ -177,6 +179,48 @@ def test_a_run_that_goes_on_can_be_watched(place, monkeypatch):
     assert 'http-equiv="refresh"' in page
     assert "How they ended" in page
     assert {result.status for some in seen for result in some.values()} == {"running"}
+
+
+DAMAGED = [
+    ("result.json", "[]", "it is no object but"),
+    ("result.json", "{", "Expecting property name"),
+    ("result.json", "[" * 100_000, "recursion"),
+    ("result.json", '{"format": 2}', "it has no 'rounds'"),
+    ("result.json", '{"format": "2"}', "format is '2'"),
+    ("history.csv", "round,objective\n0,1.0\n", "it has no numbers of 'seconds'"),
+    ("history.csv", "round,seconds,bytes_down,bytes_up\n", "it has no numbers of 'round'"),
+    ("history.csv", "round,seconds,bytes_down,bytes_up\n9999999999,0,0,0\n", "do not rise from 0"),
+    ("history.csv", "round,round\n0,1\n", "a column is there twice"),
+    ("history.csv", "round,seconds\n0\n", "it is no table of numbers"),
+    ("ledger.csv", "round,clients\n0,3\n", "took part in each of 6 rounds"),
+    ("model.npy", "", "it is no array"),
+    ("certificate.json", "{}", "it is not a certificate, it has no 'objective'"),
+    ("holdings.json", '{"unit": "rows"}', "it is not a holdings, it has no 'rows'"),
+    ("environment.json", "7", "it is no object but 7"),
+    ("run.toml", "a = " + "[" * 5000, "nested too deeply"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "words"), DAMAGED)
+def test_a_file_that_is_damaged_is_named(place, tmp_path, name, text, words):
+    folder = tmp_path / "run"
+    shutil.copytree(place / "out" / Config(FILE).jobs()[0].folder, folder)
+    assert call("report", folder, "--out", tmp_path / "r.html").exit_code == 0
+    (folder / name).write_text(text, "utf-8")
+    refused = call("report", folder, "--out", tmp_path / "r.html")
+    assert refused.exit_code == 2, refused.exception
+    assert f"{folder / name} is damaged, or was not written by fedmin: " in refused.stderr
+    assert words in refused.stderr
+    assert "Nothing to show yet" in watch.current_page([folder])
+
+
+def test_a_header_that_promises_terabytes_is_not_believed(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros(7))
+    whole = (tmp_path / "a.npy").read_bytes()
+    (tmp_path / "a.npy").write_bytes(whole.replace(b"(7,), }" + b" " * 12, b"(7000000000000,), }"))
+    assert len(whole) == (tmp_path / "a.npy").stat().st_size
+    with pytest.raises(DamagedError, match=r"a\.npy is damaged"):
+        read_array(tmp_path / "a.npy")
 
 
 @pytest.mark.parametrize(

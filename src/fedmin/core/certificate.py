@@ -19,7 +19,7 @@ the least of a loss that is still above its limit, or where two constraints pull
 
 import hashlib
 import json
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -31,6 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedmin.core.federation import Federation
+from fedmin.core.kept import DamagedError, read_words, value_of
 from fedmin.core.problem import Problem, stacked
 from fedmin.core.rows import Rows, Shard
 
@@ -125,16 +126,12 @@ class Certificate:
     @classmethod
     def load(cls, path: str | Path) -> "Certificate":
         """Read what `save` wrote."""
-        found: dict[str, Any] = json.loads(Path(path).read_text())
-        names = {f.name: f.default is MISSING for f in fields(cls)}
-        wrong = {name for name, needed in names.items() if needed and name not in found}
-        wrong |= set(found) - set(names)
-        if wrong:
-            raise ValueError(f"{path} is not a certificate: it has {sorted(wrong)}")
-        values: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in found.items()
-        }
-        return cls(**values)
+        path = Path(path)
+        found = value_of(path, read_words(path), cls)
+        several = (found.constraints, found.best_multipliers, found.multipliers)
+        if len({len(each) for each in several if each is not None}) > 1:
+            raise DamagedError(path, "its constraints and multipliers are not as many")
+        return found
 
     def check(self, problem: Problem, federation: Federation, rtol: float = 1e-3) -> list[str]:
         """Measure the solution again: what does not agree, in words; nothing if all does."""

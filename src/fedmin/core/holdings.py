@@ -1,8 +1,11 @@
 """Who holds what in a federation: numbers that a run's folder keeps, a table and a picture."""
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from fedmin.core.kept import DamagedError, read_words, value_of
 
 
 class Holdings(NamedTuple):
@@ -32,6 +35,22 @@ class Holdings(NamedTuple):
             np.asarray(federation.weights).tolist(),
             None if counts is None else counts.tolist(),
         )
+
+    @classmethod
+    def load(cls, path: Path) -> "Holdings":
+        """Read what a run's folder keeps of it."""
+        found = value_of(path, read_words(path), cls)
+        clients = len(found.names)
+        counts = found.counts if found.counts is not None else [[0]] * clients
+        if not clients or {len(found.sizes), len(found.weights), len(counts)} != {clients}:
+            raise DamagedError(path, f"it does not have one entry a client, of {clients}")
+        if len({len(line) for line in counts}) != 1 or not counts[0]:
+            raise DamagedError(path, "its counts of labels are not as many for every client")
+        if min(found.rows, *found.sizes, *(min(line) for line in counts)) < 0:
+            raise DamagedError(path, "it has a count below 0")
+        if found.unit not in ("rows", "columns"):
+            raise DamagedError(path, f"unit is {found.unit!r}, neither rows nor columns")
+        return found
 
     def __str__(self) -> str:
         test = f", {self.test:,} test rows apart" if self.test else ""

@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from fedmin.core.kept import DamagedError, check_words, value_of
 from fedmin.core.protocol import peers_of
 
 Trips = Sequence[tuple[int, int]]  # who was asked on each trip, and who of them answered
@@ -214,3 +216,65 @@ class Ledger:
         if self.evaluation:
             lines.append(f"{'without evaluation'.ljust(width)}  {self.bytes():>16,} B")
         return "\n".join(lines)
+
+
+FORM: dict[str, Any] = {  # of a ledger in words
+    "ledger": list[dict], "setup": list[tuple[dict, int]], "evaluation": list[dict] | None,
+    "clients": int | None, "control": dict[str, int] | None,
+    "uneven": list[list[int]] | None, "uneven_looks": list[list[int]] | None,
+}  # fmt: skip
+
+
+def words_of_ledger(ledger: Ledger) -> dict[str, Any]:
+    """What a result's folder says of a ledger, beside how many clients took part in each round."""
+    return {
+        "ledger": [_words_of(line) for line in ledger.lines],
+        "setup": [[_words_of(line), count] for line, count in ledger.setup],
+        "evaluation": [_words_of(line) for line in ledger.evaluation],
+        "clients": ledger.population,
+        **{k: v for k, v in ledger.exceptions().items() if v},
+    }
+
+
+def _words_of(line: Line) -> dict[str, Any]:
+    words = {**asdict(line), "parts": dict(line.parts), "entry": dict(line.entry)}
+    return {k: v for k, v in words.items() if k in ("trip", "direction", "parts", "each") or v}
+
+
+def ledger_of(path: Path, words: dict[str, Any], counts: np.ndarray, looked: np.ndarray) -> Ledger:
+    """The ledger of such words, checked: all of its numbers can be added up."""
+    check_words(path, words, FORM)
+    most = int(counts.max(initial=0))
+    lines, looks = (
+        [_line_of(path, x, most) for x in words.get(key) or []] for key in ("ledger", "evaluation")
+    )
+    setup = [(_line_of(path, line, most), count) for line, count in words["setup"]]
+    evaluated = looked.tolist() if looks else []
+    clients = words.get("clients") or 0
+    ledger = Ledger(lines, counts.tolist(), setup, looks, clients, evaluated)
+    try:
+        ledger.enter(words)
+        sizes = ledger.by_kind().values()  # in whole numbers of any length
+        if ledger.bytes(evaluation=True, control=True) < 0 or not 0 <= sum(sizes) < 2**62:
+            raise DamagedError(path, "its ledger has numbers that no run sends")
+    except (ValueError, OverflowError, IndexError) as error:
+        raise DamagedError(path, f"its ledger does not fit its rounds ({error})") from None
+    return ledger
+
+
+def _line_of(path: Path, words: dict[str, Any], clients: int) -> Line:
+    """A line of a ledger; format 1 called a trip an exchange, and named how many messages it has
+    (sealed ones had everyone take part)."""
+    if "exchange" not in words:
+        line = value_of(path, words, Line)
+        sizes = [*line.parts.values(), *line.entry.values(), line.group or 0]
+        if min(sizes, default=0) < 0 or line.direction not in ("down", "up"):
+            raise DamagedError(path, f"its ledger has the line {words!r}")
+        return line
+    times = {"client": "client", "one": 1, "other": clients - 1, "pair": clients * (clients - 1)}
+    form = {"exchange": int, "direction": str, "parts": dict[str, int], "each": str}
+    check_words(path, words, form)
+    if words["each"] not in times:
+        raise DamagedError(path, f"its ledger has the line {words!r}")
+    each: Any = times[words["each"]]
+    return Line(words["exchange"], words["direction"], words["parts"], each)

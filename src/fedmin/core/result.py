@@ -1,21 +1,21 @@
 """What a run returns."""
 
 import contextlib
-import csv
 import json
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from fedmin.core.certificate import Certificate
 from fedmin.core.files import write_text
-from fedmin.core.ledger import Ledger, Line
+from fedmin.core.kept import DamagedError, check_words, read_array, read_csv, read_words
+from fedmin.core.ledger import Ledger, ledger_of, words_of_ledger
 from fedmin.core.method import Method
 from fedmin.core.problem import Problem
 from fedmin.core.serialize import deserialize, serialize
@@ -24,6 +24,14 @@ FORMAT = 2  # of the folder that `save` writes
 NOT_SHOWN = ("round", "seconds", "bytes_down", "bytes_up", "bytes_evaluation")
 RISING = re.compile("accuracy|precision|recall|f1")  # in folders that do not say it
 WORDS = ("rounds", "seed", "status", "reason", "compile_seconds", "run_seconds")
+FORM: dict[str, Any] = {  # of result.json, but for its ledger
+    "rounds": int, "seed": int, "status": str, "reason": str,
+    "compile_seconds": float, "run_seconds": float, "method": dict,
+    "best": tuple[float, float, int] | None, "rising": list[str] | None,
+    "type": Literal["float16", "float32", "float64", "int32", "int64"] | None,
+}  # fmt: skip
+# what a class may say of fields that are none of its own
+BAD_WORDS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError)
 
 
 class Best(NamedTuple):
@@ -155,11 +163,7 @@ class Result:
             np.save(folder / "model.npy", np.asarray(self.solution))
         words: dict[str, Any] = {"format": FORMAT, **{k: getattr(self, k) for k in WORDS}}
         words |= {"problem": serialize(self.problem), "method": serialize(self.method)}
-        words["ledger"] = [_words_of(line) for line in self.ledger.lines]
-        words["setup"] = [[_words_of(line), count] for line, count in self.ledger.setup]
-        words["evaluation"] = [_words_of(line) for line in self.ledger.evaluation]
-        words["clients"], words["rising"] = self.ledger.population, list(self.rising)
-        words |= {k: v for k, v in self.ledger.exceptions().items() if v}
+        words |= words_of_ledger(self.ledger) | {"rising": list(self.rising)}
         words["type"] = self._type()
         if self.best is not None:
             np.save(folder / "best.npy", np.asarray(self.best.x))
@@ -179,20 +183,18 @@ class Result:
         comes back as None.
         """
         folder = Path(folder)
-        words = json.loads((folder / "result.json").read_text("utf-8"))
+        path = folder / "result.json"
+        words = read_words(path)
+        check_words(path, words, {"format": int})
         if words["format"] > FORMAT:
             raise ValueError(f"{folder} was written by a newer fedmin (format {words['format']})")
+        check_words(path, words, FORM)
+        history = _typed(read_csv(folder / "history.csv"), words.get("type") or "float64")
+        _check_history(folder / "history.csv", history, words["rounds"])
         counts = read_csv(folder / "ledger.csv").get("clients", np.zeros(0, int))
-        most = int(counts.max(initial=0))
-        lines, looks = (
-            [_line_of(x, most) for x in words.get(key, [])] for key in ("ledger", "evaluation")
-        )
-        setup = [(_line_of(line, most), count) for line, count in words["setup"]]
-        history = _typed(read_csv(folder / "history.csv"), words.get("type", "float64"))
-        evaluated = history["round"].tolist() if looks else []
-        clients = words.get("clients", 0)
-        ledger = Ledger(lines, counts.tolist(), setup, looks, clients, evaluated)
-        ledger.enter(words)
+        if len(counts) != words["rounds"] or counts.dtype.kind != "i" or (counts < 0).any():
+            what = f"it is not how many clients took part in each of {words['rounds']} rounds"
+            raise DamagedError(folder / "ledger.csv", what)
         model, best, certificate = (
             folder / name for name in ("model.npy", "best.npy", "certificate.json")
         )
@@ -200,17 +202,17 @@ class Result:
             for gone in ("clients", "everyone"):
                 words["method"].pop(gone, None)
         problem: Any = None
-        with contextlib.suppress(ValueError, TypeError):
+        with contextlib.suppress(*BAD_WORDS):
             problem = deserialize(words["problem"], also)
         return cls(
-            solution=np.load(model) if model.exists() else None,
+            solution=read_array(model) if model.exists() else None,
             history=history,
-            ledger=ledger,
+            ledger=ledger_of(path, words, counts, history["round"]),
             server=None,
             clients=None,
-            problem=problem,
-            method=deserialize(words["method"], also),
-            best=Best(np.load(best), *words["best"]) if "best" in words else None,
+            problem=problem if isinstance(problem, Problem) else None,  # type: ignore[arg-type]
+            method=_method_of(path, words["method"], also),
+            best=Best(read_array(best), *words["best"]) if words.get("best") else None,
             certificate=Certificate.load(certificate) if certificate.exists() else None,
             rising=tuple(words.get("rising", [c for c in history if RISING.search(c)])),
             **{key: words[key] for key in WORDS},
@@ -242,19 +244,24 @@ def _typed(history: dict[str, np.ndarray], kind: str) -> dict[str, np.ndarray]:
     return {k: v if k in NOT_SHOWN else v.astype(kind) for k, v in history.items()}
 
 
-def _words_of(line: Line) -> dict[str, Any]:
-    words = {**asdict(line), "parts": dict(line.parts), "entry": dict(line.entry)}
-    return {k: v for k, v in words.items() if k in ("trip", "direction", "parts", "each") or v}
+def _check_history(path: Path, history: Mapping[str, np.ndarray], rounds: int) -> None:
+    """Refuse a history that has no rows, or that is not of this many rounds."""
+    for name in ("round", "seconds", "bytes_down", "bytes_up"):
+        if name not in history or not len(history[name]):
+            raise DamagedError(path, f"it has no numbers of {name!r}")
+    at = history["round"]
+    if at.dtype.kind != "i" or (np.diff(at) <= 0).any() or at[0] < 0 or at[-1] > rounds:
+        raise DamagedError(path, f"its rounds do not rise from 0 to {rounds} at most")
 
 
-def _line_of(words: dict[str, Any], clients: int) -> Line:
-    """A line of a ledger; format 1 called a trip an exchange, and named how many messages it has
-    (sealed ones had everyone take part)."""
-    if "exchange" not in words:
-        return Line(**words)
-    times = {"client": "client", "one": 1, "other": clients - 1, "pair": clients * (clients - 1)}
-    each: Any = times[words["each"]]
-    return Line(words["exchange"], words["direction"], words["parts"], each)
+def _method_of(path: Path, words: dict[str, Any], also: Iterable[type]) -> Method:
+    try:
+        method = deserialize(words, also)
+    except BAD_WORDS as error:
+        raise DamagedError(path, f"its method cannot be made: {error}") from None
+    if not isinstance(method, Method):
+        raise DamagedError(path, f"its method is {method!r}")
+    return method
 
 
 def tables(result: Result) -> dict[str, dict[str, Any]]:
@@ -270,16 +277,3 @@ def write_csv(path: Path, columns: Mapping[str, Any]) -> None:
     values = [np.asarray(column).tolist() for column in columns.values()]
     lines = [",".join(columns), *(",".join(map(repr, row)) for row in zip(*values, strict=True))]
     write_text(path, "\n".join(lines) + "\n")
-
-
-def read_csv(path: Path) -> dict[str, np.ndarray]:
-    """The columns of such a table; whole numbers stay whole."""
-    with path.open(encoding="utf-8", newline="") as file:
-        names, *rows = csv.reader(file)
-    columns = zip(*rows, strict=True) if rows else [()] * len(names)
-    return {name: _numbers(column) for name, column in zip(names, columns, strict=True)}
-
-
-def _numbers(words: Any) -> np.ndarray:
-    whole = all(word.lstrip("-").isdigit() for word in words)
-    return np.array([int(w) if whole else float(w) for w in words], int if whole else float)

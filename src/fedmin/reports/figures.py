@@ -1,6 +1,7 @@
 """Curves of several runs as one picture: a row a column of the history, each against two things."""
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 
 from fedmin.core.curves import COLORS, LABELS, axis_of
@@ -44,7 +45,7 @@ def figure(
 
 def in_logs(results: Mapping[str, Result], column: str) -> bool:
     """Whether a column is better read on a logarithmic axis; an accuracy never is."""
-    values = [v for r in results.values() for v in r.history[column].tolist() if v == v]
+    values = [v for r in results.values() for v in r.history[column].tolist() if isfinite(v)]
     if "accuracy" in column or not values or min(values) <= 0:
         return False
     return max(values) > LOG_FROM * min(values)
@@ -52,7 +53,7 @@ def in_logs(results: Mapping[str, Result], column: str) -> bool:
 
 def lowest(results: Mapping[str, Result], column: str) -> float | None:
     """Where an accuracy's axis begins; from the start's 1/classes on, runs look all alike."""
-    later = [v for r in results.values() for v in r.history[column][1:].tolist() if v == v]
+    later = [v for r in results.values() for v in r.history[column][1:].tolist() if isfinite(v)]
     if "accuracy" not in column or len(later) < 2:
         return None
     return max(0.0, min(later) - 0.05 * (max(later) - min(later)) - 0.005)

@@ -1,16 +1,18 @@
 """Reading folders of runs back: their results by short names, and one page of several."""
 
 import json
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedmin.core.holdings import Holdings
+from fedmin.core.kept import DamagedError, read_text, read_words
 from fedmin.core.result import Result
 from fedmin.reports.page import page
+from fedmin.runs.document import ConfigError, Document
 from fedmin.runs.registries import registered_classes
 
+LONGEST = 300  # letters of a name
 RENAMED = {"run.seeds": "seed"}  # what a key is called in a name, if not as in the document
 
 
@@ -45,7 +47,7 @@ def names_of(documents: list[dict[str, Any]]) -> list[str]:
     for each in flat:
         own = [f"{RENAMED.get(k, k.partition('.')[2])}={each[k]}" for k in differ if k in each]
         own = [word for word in own if not word.startswith("name=")]
-        names.append(" ".join([str(each.get("method.name", "run")), *own]))
+        names.append(" ".join([str(each.get("method.name", "run")), *own])[:LONGEST])
     return [name if names.count(name) == 1 else f"{name} ({i + 1})" for i, name in enumerate(names)]
 
 
@@ -60,14 +62,17 @@ def _flatten(words: Any, before: str = "") -> Iterator[tuple[str, Any]]:
 def _document(folder: Path) -> dict[str, Any]:
     path = folder / "run.toml"
     if not path.exists():  # a result that was saved by hand
-        words = json.loads((folder / "result.json").read_text("utf-8"))
-        return {"method": words["method"], "run": {"seeds": [words["seed"]]}}
-    return tomllib.loads(path.read_text("utf-8"))
+        words = read_words(folder / "result.json")
+        return {"method": words.get("method"), "run": {"seeds": [words.get("seed")]}}
+    try:
+        return Document(read_text(path), str(path)).words
+    except ConfigError as error:
+        raise DamagedError(path, str(error)) from None
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """The words of a file; none if it is not there, as beside a result that was saved by hand."""
-    return json.loads(path.read_text("utf-8")) if path.exists() else {}
+    return read_words(path) if path.exists() else {}
 
 
 def report_of(paths: Iterable[str | Path]) -> str:
@@ -78,19 +83,24 @@ def report_of(paths: Iterable[str | Path]) -> str:
 
 def page_of(folders: Mapping[str, Path], results: Mapping[str, Result]) -> str:
     """One page of these runs, with what their folders say of their data and their making."""
-    kept = {name: read_json(folder / "holdings.json") for name, folder in folders.items()}
-    held = {name: Holdings(**words) for name, words in kept.items() if words}
+    kept = {name: folder / "holdings.json" for name, folder in folders.items()}
+    held = {name: Holdings.load(path) for name, path in kept.items() if path.exists()}
     made = _together([read_json(folder / "environment.json") for folder in folders.values()])
     title = next(iter(results)) if len(results) == 1 else f"{len(results)} runs"
-    data = {_document(folder).get("data", {}).get("name") for folder in folders.values()} - {None}
+    sections = [_document(folder).get("data") for folder in folders.values()]
+    data = {str(words["name"]) for words in sections if isinstance(words, dict) and "name" in words}
     on = f" on {', '.join(sorted(data))}" if data else ""
     return page(title + on, results, held=held, made=made)
 
 
-def _together(environments: list[dict[str, str]]) -> dict[str, str]:
+def _together(environments: list[dict[str, Any]]) -> dict[str, str]:
     """What runs were made with: the different values of each thing, of times the first and last."""
     keys = dict.fromkeys(key for words in environments for key in words)
-    found = {key: [words[key] for words in environments if key in words] for key in keys}
+    found = {key: [_words(each[key]) for each in environments if key in each] for key in keys}
     if "began" in found:
         found["began"] = [" to ".join(sorted({min(found["began"]), max(found["began"])}))]
     return {key: ", ".join(dict.fromkeys(values)) for key, values in found.items()}
+
+
+def _words(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

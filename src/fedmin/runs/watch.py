@@ -5,6 +5,7 @@ been pointed at 127.0.0.1 (DNS rebinding) is refused by the Host that its browse
 """
 
 import re
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from html import escape
@@ -16,16 +17,20 @@ from fedmin.reports.page import frame, policy
 from fedmin.runs.reading import report_of
 
 SECONDS = 3  # between reloads
+PAUSES = (0.1, 0.3, 0.0)  # seconds after an attempt to read folders that are being written
 OWN_NAMES = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d+)?", re.IGNORECASE | re.ASCII)
 
 
 def current_page(folders: Sequence[Path]) -> str:
     """The page as it is now; it asks for itself again after a few seconds."""
     again = f'<meta http-equiv="refresh" content="{SECONDS}">'
-    try:
-        page = report_of(folders)
-    except (ValueError, OSError) as error:  # nothing there, or a folder that is half written
-        page = frame("fedmin", "", f"<p>Nothing to show yet: {escape(str(error))}</p>", None)
+    for pause in PAUSES:
+        try:
+            page = report_of(folders)
+            break
+        except (ValueError, OSError) as error:  # nothing there, or half written
+            page = frame("fedmin", "", f"<p>Nothing to show yet: {escape(str(error))}</p>", None)
+            time.sleep(pause)
     return page.replace('<meta charset="utf-8">', f'<meta charset="utf-8">{again}', 1)
 
 
