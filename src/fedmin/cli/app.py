@@ -1,18 +1,18 @@
-"""The command line: demo, init, show, run, compare, plot, report, watch, reproduce, list, version.
+"""The command line: demo, init, show, run, compare, plot, report, watch, reproduce, list, version;
+and in files of their own the groups keys and site.
 
 What only one command needs is imported inside it. Bad input ends in one red line on standard error
 and exit code 2; a traceback means a bug.
 """
 
-import warnings
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.text import Text
+
+from fedmin.cli import keys, site
+from fedmin.cli.errors import plain_errors
 
 app = typer.Typer(
     help="Federated optimization: minimize a function of data that may not leave its owners.",
@@ -22,25 +22,8 @@ app = typer.Typer(
 )
 
 
-def plain_errors(command: Callable) -> Callable:
-    """Bad input becomes one red line and exit code 2, not a traceback; a warning a yellow line."""
-
-    @wraps(command)
-    def run(*args, **options):
-        with warnings.catch_warnings():
-            warnings.showwarning = lambda words, *where: _tell("warning", "yellow", words)
-            try:
-                return command(*args, **options)
-            except (ValueError, OSError) as error:
-                _tell("error", "red", error)
-                raise typer.Exit(2) from None
-
-    return run
-
-
-def _tell(what: str, tone: str, words: object) -> None:
-    line = Text.assemble((f"{what}: ", f"bold {tone}"), (str(words), tone))
-    Console(stderr=True, soft_wrap=True).print(line)
+app.add_typer(keys.group, name="keys")
+app.add_typer(site.group, name="site")
 
 
 @app.command()

@@ -35,15 +35,14 @@ from fedmin.privacy.certificates import (
     Said,
     alternatives,
     day,
-    new_key,
     number_of,
+    own_key,
     public_bytes,
     read_certificate,
     read_key,
     read_list,
     said_by,
     subject_of,
-    write_key,
 )
 
 SECRET = "authority.key"
@@ -86,8 +85,7 @@ def make_authority(
         raise KeysError(f"an authority's name has 1 to 64 letters, got {len(name)}: {name!r}")
     folder, now = Path(folder), _now(now)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    key = new_key()
-    write_key(folder / SECRET, key)
+    key = own_key(folder / SECRET, folder / AUTHORITY)
     certificate = _self_signed(key, subject_of(name), days, now)
     write_whole(folder / AUTHORITY, certificate.public_bytes(Encoding.PEM))
     _write_list(folder, certificate, key, [], 1, now)

@@ -72,6 +72,16 @@ def write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
         os.fsync(file.fileno())
 
 
+def own_key(path: Path, *others: Path) -> ec.EllipticCurvePrivateKey:
+    """A new private key in a file; the one that is there, if all that belongs to it is missing,
+    as when something went wrong in between."""
+    if path.exists() and not any(other.exists() for other in others):
+        return read_key(path)
+    key = new_key()
+    write_key(path, key)
+    return key
+
+
 def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
     """Read a private key; refuse one that others on this machine may read or change."""
     data, mode = _read(path), stat.S_IMODE(path.stat().st_mode)

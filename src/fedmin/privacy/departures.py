@@ -7,6 +7,7 @@ server's ledger counts them.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -181,3 +182,41 @@ def sums(departures: Iterable[Departure]) -> dict[str, int]:
             kind = f"{before}up {part}"
             found[kind] = found.get(kind, 0) + size
     return found
+
+
+HEAD = ["time", "run", "round", "when", "trip", "kind", "to", "bytes", "sha256", "parts"]
+NUMBERS = ("round", "trip", "bytes")
+
+
+def table(departures: Iterable[Departure]) -> list[list[str]]:
+    """A line of words for each, in the columns of `HEAD`."""
+    return [
+        [
+            d.time.partition("+")[0], d.run[:8], str(d.round), d.when, str(d.trip),
+            f"{d.leg or d.kind} again" if d.again else d.leg or d.kind, d.to, f"{d.bytes:,}",
+            d.sha256[:12], ", ".join(f"{part} {form}" for part, form in d.shapes.items()),
+        ]
+        for d in departures
+    ]  # fmt: skip
+
+
+def totals(departures: Iterable[Departure]) -> list[list[str]]:
+    """Kind, messages and bytes: as the ledger counts, then what it does not, then all."""
+    departures = list(departures)
+    counted = list(newest(departures))
+    having = Counter(kind for each in counted for kind in sums([each]))
+    lines = [[kind, f"{having[kind]:,}", f"{n:,}"] for kind, n in sums(counted).items()]
+    used = {id(each) for each in counted}
+    rest = [each for each in departures if each.kind == REPLY and id(each) not in used]
+    for what, some in (
+        ("sent again, or anew", rest),
+        *((kind, [d for d in departures if d.kind == kind]) for kind in _others(departures)),
+        ("all", departures),
+    ):
+        if some or what == "all":
+            lines.append([what, f"{len(some):,}", f"{sum(d.bytes for d in some):,}"])
+    return lines
+
+
+def _others(departures: Iterable[Departure]) -> list[str]:
+    return sorted({each.kind for each in departures} - {REPLY})

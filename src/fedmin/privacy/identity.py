@@ -46,15 +46,14 @@ from fedmin.privacy.certificates import (
     day,
     host_name,
     name_in,
-    new_key,
     number_of,
+    own_key,
     public_bytes,
     read_certificate,
     read_key,
     read_list,
     said_by,
     subject_of,
-    write_key,
 )
 
 WARN_DAYS = 30  # before the end of a certificate
@@ -83,8 +82,7 @@ def make_request(
     for host in hosts:
         _check_host(host)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    key = new_key()
-    write_key(folder / KEY, key)
+    key = own_key(folder / KEY, folder / REQUEST, folder / CERTIFICATE)
     return _write_request(folder, key, Said(name, role, tuple(hosts)))
 
 

@@ -43,11 +43,11 @@ class Policy:
     metrics: Names | None = None  # that are measured on the site's rows; [] is none
     smallest_roster: int = 1  # clients of the run
     smallest_cohort: int = 1  # clients that a round is over, at least
-    smallest_sum: int = 1  # replies that anybody sees added up only; 1: single ones too
+    smallest_sum: int = 1  # replies that are seen added up only; 1: single ones too
     most_rounds: int | None = None  # that are answered in a run, asked anew or not
     largest_epsilon: float | None = None  # of differential privacy; a run without it is refused
     columns: Names | None = None  # of the site's file that may be used
-    modules: Names = ()  # of the site's own that a run may name; fedmin's need no permission
+    modules: Names = ()  # of the site's own that a run may name
     runs: Names | None = None  # the names of the runs that someone at the site has read
 
     def __post_init__(self):

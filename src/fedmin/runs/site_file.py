@@ -30,13 +30,9 @@ NAMED = ("methods", "problems", "constraints", "channels", "metrics")
 class SiteData:
     """Where the site's rows are, and which columns of them are used."""
 
-    file: (
-        str | tuple[str, ...]
-    )  # CSV with a line of names, or Parquet; several are one after the other
-    outcome: str = ""  # the column that is predicted: numbers, or labels 0, 1, ...; "" has none
-    features: tuple[str, ...] | None = (
-        None  # the columns it is predicted from; all others if left out
-    )
+    file: str | tuple[str, ...]  # CSV with a line of names, or Parquet; one, or a list
+    outcome: str = ""  # the column that is predicted, numbers or labels 0, 1, ...; "" is none
+    features: tuple[str, ...] | None = None  # what it is predicted from; all others if left out
     groups: str = ""  # a column that says which group a row is in
     separator: str = ","  # of a CSV file
 
@@ -61,8 +57,8 @@ class SiteFile:
 did you mean 'most_rounds'?
     """
 
-    name: str
-    server: str  # host:port
+    name: str  # as in its certificate
+    server: str  # host:port of whom it calls; nobody calls it
     keys: str  # the folder of its key and certificate
     data: SiteData
     policy: Policy = Policy()

@@ -68,21 +68,21 @@ USUAL = {"batches": "the rows of a step; `fedmin list batches` has the others"}
 
 
 def _fields(method: type) -> list[str]:
-    comments = USUAL | _comments(method)
+    comments = USUAL | comments_of(method)
     hints = fields_of(method)
     made: Any = method()
     lines = []
     for field in dataclasses.fields(made):
         value = serialize(getattr(made, field.name))
         words = [comments[field.name]] if field.name in comments else []
-        others = [_toml(word) for word in words_of(hints[field.name].hint) if word != value]
+        others = [toml(word) for word in words_of(hints[field.name].hint) if word != value]
         words += [f"or {', '.join(others)}"] if others else []
-        text = f"{field.name} = {_toml(value)}" if value is not None else f"# {field.name} ="
+        text = f"{field.name} = {toml(value)}" if value is not None else f"# {field.name} ="
         lines.append(f"{text:<26} # {'; '.join(words)}" if words else text)
     return lines
 
 
-def _comments(method: type) -> dict[str, str]:
+def comments_of(method: type) -> dict[str, str]:
     """What the source says of each field."""
     pattern = re.compile(r"^    (\w+):.*?#\s*(.+)$", re.MULTILINE)
     found: dict[str, str] = {}
@@ -92,12 +92,13 @@ def _comments(method: type) -> dict[str, str]:
     return found
 
 
-def _toml(value: Any) -> str:
+def toml(value: Any) -> str:
+    """A value as TOML writes it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):
-        inside = ", ".join(f"{k} = {_toml(v)}" for k, v in value.items() if v is not None)
+        inside = ", ".join(f"{k} = {toml(v)}" for k, v in value.items() if v is not None)
         return f"{{{inside}}}"
     if isinstance(value, list):
-        return f"[{', '.join(map(_toml, value))}]"
+        return f"[{', '.join(map(toml, value))}]"
     return f'"{value}"' if isinstance(value, str) else repr(value)
