@@ -11,7 +11,7 @@ import fedmin
 import known
 from agreement import ONE_BY_ONE, run
 from fedmin import DFP, LBFGS, DenseInverse, DenseSolve, FedSSO, Full
-from fedmin.minimizing import assemble
+from fedmin.assembling import assemble
 from fedmin.server.quasi_newton import bfgs
 from fedmin.server.quasi_newton.forms import Start
 from test_oracles import cohorts

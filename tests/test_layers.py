@@ -13,7 +13,7 @@ ROOMS = [
     ["problems", "domains", "client", "server", "channels"],
     ["privacy", "methods"],
     ["engines"],
-    ["judging"],
+    ["assembling", "judging"],
     ["minimizing"],
     ["data"],
     ["fedmin"],  # the public names

@@ -13,13 +13,13 @@ import fedmin
 import known
 import masks
 from agreement import run
+from fedmin.assembling import assemble
 from fedmin.core.channel import Learns
 from fedmin.engines.round import SERVER, Run
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.guarded import GuardedSite, PolicyError
 from fedmin.engines.sessions.site import SiteSession
 from fedmin.engines.transports import memory
-from fedmin.minimizing import assemble
 from fedmin.privacy.departures import Departures, read, sums
 from fedmin.privacy.policy import Policy, modules_in
 from parted import split

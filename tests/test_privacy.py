@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import fedmin
+from fedmin.assembling import assemble
 from fedmin.cli import app as cli
 from fedmin.core.channel import Learns
 from fedmin.core.participation import Everyone
@@ -15,7 +16,6 @@ from fedmin.engines.messages import messages_of
 from fedmin.engines.round import SERVER
 from fedmin.engines.sessions import seal, wire
 from fedmin.engines.transports.memory import Memory
-from fedmin.minimizing import assemble
 from fedmin.privacy import observers
 from parted import problems, split
 

@@ -16,6 +16,7 @@ import pytest
 import fedmin
 import known
 from agreement import assert_same, run
+from fedmin.assembling import assemble
 from fedmin.core.roster import Roster
 from fedmin.engines.round import NOBODY, SERVER
 from fedmin.engines.sessions import wire
@@ -25,7 +26,6 @@ from fedmin.engines.sessions.server import QuorumError, ServerSession
 from fedmin.engines.sessions.site import Place, SiteSession, run_name
 from fedmin.engines.sessions.wire import Envelope, MessageError
 from fedmin.engines.transports.memory import Memory
-from fedmin.minimizing import assemble
 from parted import problems, split
 
 MUTANTS = int(os.environ.get("FEDMIN_MUTANTS", "20000"))

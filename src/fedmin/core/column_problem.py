@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedmin.core.problem import Problem, Wrapped
+from fedmin.core.problem import Problem, StartingAt, Wrapped
 from fedmin.core.roster import ColumnOwners
 from fedmin.core.rows import Rows
 
@@ -137,3 +137,21 @@ class OnColumns(Wrapped):
     def check(self, features, classes, y):
         super().check(features, classes, y)
         self.inner.check_split()
+
+
+class ColumnsStartingAt(OnColumns):
+    """The same where columns are split."""
+
+    start: Array
+
+    def init(self, key):
+        return jnp.asarray(self.start)
+
+
+def starting_at(problem: Problem, start: Array | None) -> Problem:
+    """The problem with this first x, or with its own."""
+    if start is None:
+        return problem
+    if isinstance(problem, OnColumns):
+        return ColumnsStartingAt(problem.inner, problem.owners, start)
+    return StartingAt(problem, start)

@@ -278,3 +278,12 @@ class Wrapped(Problem):
         """What the problem predicts, if it does."""
         inner: Any = self.inner
         return inner.predict(x, rows)
+
+
+class StartingAt(Wrapped):
+    """A problem whose first x is a model that was given; what a method's `init_*` see of it."""
+
+    start: Array
+
+    def init(self, key):
+        return jnp.asarray(self.start)

@@ -168,7 +168,7 @@ def recorded(run: Run, roster: Roster, info: dict[str, Any]) -> tuple[str, ...]:
     rows: Any = roster.rows_like()
     names = [name for metric in run.record for name in metric.names(run.problem, rows)]
     server = jax.eval_shape(
-        lambda key: run.method.init_server(run.problem, roster, key), jax.random.key(0)
+        lambda key: run.method.init_server(run.origin, roster, key), jax.random.key(0)
     )
     reported = {**jax.eval_shape(run.method.report, server), **info}
     for name, like in sorted(reported.items()):

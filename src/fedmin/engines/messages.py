@@ -152,9 +152,9 @@ class Messages(NamedTuple):
 def training_of(run: Run, roster: Roster) -> Training:
     """The shapes of a round's messages and of the states, found without computing anything."""
     key = jax.random.key(0)
-    server = jax.eval_shape(lambda k: run.method.init_server(run.problem, roster, k), key)
+    server = jax.eval_shape(lambda k: run.method.init_server(run.origin, roster, k), key)
     client = jax.eval_shape(
-        lambda k, r: run.method.init_client(run.problem, roster, r, k), key, roster.blank()
+        lambda k, r: run.method.init_client(run.origin, roster, r, k), key, roster.blank()
     )
     trips = run.method.exchanges(run.problem, roster)
     forms = _forms(run, run.channel, trips, roster, server, client)

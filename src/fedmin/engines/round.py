@@ -15,6 +15,7 @@ from jax import Array
 
 from fedmin.core import payload
 from fedmin.core.channel import Channel, Cohort
+from fedmin.core.column_problem import starting_at
 from fedmin.core.method import Exchange, Gathered, Method, Now, Relay, Reported, Sum, Trip
 from fedmin.core.metrics import Metric
 from fedmin.core.participation import Participation
@@ -38,6 +39,12 @@ class Run(eqx.Module):
     participation: Participation
     record: tuple[Metric, ...]
     stop: Rule | None
+    start: Array | None = None  # the first model, if it is not the problem's own
+
+    @property
+    def origin(self) -> Problem:
+        """The problem as those see it who begin: its first x is that of the run."""
+        return starting_at(self.problem, self.start)
 
 
 def fluid(run: Run) -> Run:

@@ -2,12 +2,12 @@
 
 from typing import NamedTuple
 
+from fedmin.assembling import assemble
 from fedmin.channels import Plain
 from fedmin.core.participation import Everyone
 from fedmin.engines.messages import messages_of
 from fedmin.engines.round import Run
 from fedmin.engines.weighing import ledger_of
-from fedmin.minimizing import assemble
 from fedmin.privacy.observers import Disclosure, who_learns
 from fedmin.runs.grid import Job
 from fedmin.runs.pieces import Pieces, pieces

@@ -59,7 +59,8 @@ def belongings(
     bare = replace(roster, shares=np.zeros(0))
     parts = {
         **{name: getattr(run, name) for name in ("problem", "method", "channel", "participation")},
-        "record": run.record, "stop": run.stop, "clients": bare, "weights": roster.shares,
+        "record": run.record, "stop": run.stop, "start": run.start,
+        "clients": bare, "weights": roster.shares,
         "test rows": federation.test, "server rows": federation.server_rows,
     }  # fmt: skip
     numbers = {"x64": bool(jax.config.read("jax_enable_x64")), "seed": seed, "every": every}

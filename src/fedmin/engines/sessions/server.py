@@ -74,7 +74,7 @@ class ServerSession:
             jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), form.server_memory)
             for form in self.messages.training.forms
         )
-        method = self.run.method.init_server(self.run.problem, roster, start_key(self.key, SERVER))
+        method = self.run.method.init_server(self.run.origin, roster, start_key(self.key, SERVER))
         self.state = ServerState(method, kept, info)
         self.refused: list[tuple[int, str]] = []  # replies that were not used, and why
         self.values: np.ndarray | None = None  # what the last evaluation found

@@ -123,7 +123,7 @@ class SiteSession:
     def _first_state(self) -> SiteState:
         run, roster = self.run, self.roster
         key = start_key(self.key, self.me)
-        client = run.method.init_client(run.problem, roster, self.rows, key)
+        client = run.method.init_client(run.origin, roster, self.rows, key)
         memory = tuple(
             jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), form.memory)
             for form in self.messages.training.forms

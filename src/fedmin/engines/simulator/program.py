@@ -132,13 +132,13 @@ def _segment(spec: ProgramSpec, run: Run, data: Data, state: State, key, t0, len
 def _begin(spec: ProgramSpec, run: Run, data: Data, key: Array) -> tuple[State, Array]:
     """The state before round 0, and what is measured there."""
     roster = data.roster
-    method = run.method.init_server(run.problem, roster, start_key(key, SERVER))
+    method = run.method.init_server(run.origin, roster, start_key(key, SERVER))
     share = spec.share(roster.clients)
     first = device_of(spec) * share
 
     def client(mine):
         i = jnp.minimum(first + mine, roster.clients - 1)  # the last device may have fewer
-        return run.method.init_client(run.problem, roster, data.view(i), start_key(key, i))
+        return run.method.init_client(run.origin, roster, data.view(i), start_key(key, i))
 
     clients = lax.map(client, jnp.arange(share, dtype=jnp.int32))
     training = training_of(run, roster)

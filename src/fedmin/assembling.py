@@ -1,0 +1,199 @@
+"""Do the pieces fit? Then they make a run: whatever does not is refused here, before any work."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedmin.core import checks
+from fedmin.core.channel import Channel
+from fedmin.core.column_problem import OnColumns, SplitProblem, starting_at
+from fedmin.core.domain import Free
+from fedmin.core.federation import Federation
+from fedmin.core.method import Method, complete
+from fedmin.core.metrics import Metric, Objective, Optimality, Scores, WolfeGap
+from fedmin.core.participation import Participation
+from fedmin.core.problem import Problem
+from fedmin.core.roster import Roster
+from fedmin.core.stopping import Rule
+from fedmin.engines.messages import reports_of
+from fedmin.engines.round import Run
+
+
+def assemble(
+    problem: Problem,
+    federation: Federation,
+    method: Method,
+    participation: Participation,
+    channel: Channel,
+    record: Sequence[Metric] | None,
+    stop: Rule | None,
+    start: Any = None,
+) -> Run:
+    """Refuse pieces that do not fit together; else the run they make."""
+    checks.is_a("problem", problem, Problem, "Logistic(30)")
+    checks.is_a("federation", federation, Federation, "Federation.from_parts(...)")
+    checks.is_a("method", method, Method, "FedAvg(step=0.1)")
+    checks.is_a("participation", participation, Participation, "Uniform(10)")
+    checks.is_a("channel", channel, Channel, "Plain() or TopK(100)")
+    _check_handles(problem, federation, method)
+    roster = federation.roster(participation.everyone)
+    problem = placed(problem, roster)
+    if problem.size() >= 2**31:
+        words = f"a model of {problem.size():,} numbers; fewer than 2^31 can be counted"
+        raise ValueError(f"{type(problem).__name__} has {words}")
+    start = None if start is None else _checked_start(problem, start)
+    method.check(starting_at(problem, start))
+    participation.check(roster.clients)
+    _check_trips(problem, roster, method, participation, channel)
+    check_rows(problem, federation)
+    record = _recorded(problem, federation, method, roster, record)
+    if stop is not None:
+        checks.is_a("stop", stop, Rule, 'Stop("accuracy", above=0.9)')
+    run = Run(problem, method, channel, participation, record, stop, start)
+    if start is not None:
+        _check_begins(run, roster)
+    if stop is not None:
+        stop.check(reports_of(run, roster, federation.server_rows).names)
+    return run
+
+
+def _checked_start(problem: Problem, start: Any) -> np.ndarray:
+    """Refuse a first model that is none, or that lies outside of the problem's set."""
+    like = jax.eval_shape(problem.init, jax.random.key(0))
+    found = np.asarray(start)
+    if found.dtype.kind not in "fiu" or found.shape != like.shape:
+        raise ValueError(
+            f"start must be a model of {like.shape[0]} numbers, got an array of {found.dtype} of "
+            f"shape {found.shape}"
+        )
+    checks.finite("start", found)
+    found = found.astype(like.dtype)
+    domain = problem.domain
+    if not bool(domain.contains(jnp.asarray(found), 1e-4)):
+        way = "; give domain.project(start)" if domain.can_project else ""
+        raise ValueError(f"start lies outside of {domain}: every model must be a point of it{way}")
+    return found
+
+
+def _check_begins(run: Run, roster: Roster) -> None:
+    """Refuse a method that does not take its first model from the problem it is given."""
+    method: Any = run.method
+    start: Any = run.start
+    server = method.init_server(run.origin, roster, jax.random.key(0))
+    if not np.allclose(method.solution(server), start, rtol=1e-6, atol=1e-7):
+        raise ValueError(
+            f"{type(method).__name__} does not begin at start: its init_server must take the first "
+            f"model from starting_point(problem, key)"
+        )
+
+
+def placed(problem: Problem, roster: Roster) -> Problem:
+    """The problem as methods get it: where columns are split, with who holds what."""
+    if isinstance(problem, SplitProblem) and roster.owners is not None:
+        return OnColumns(problem, roster.owners)
+    return problem
+
+
+def check_rows(problem: Problem, federation: Federation) -> None:
+    """Refuse rows that the problem does not fit."""
+    for rows in (federation.pool, federation.test):
+        if rows is not None:
+            problem.check(rows.x.shape[1], federation.classes, np.asarray(rows.y))
+
+
+def _recorded(
+    problem: Problem,
+    federation: Federation,
+    method: Method,
+    roster: Roster,
+    record: Sequence[Metric] | None,
+) -> tuple[Metric, ...]:
+    """What is recorded, by default or as asked for; refuses what cannot be."""
+    reports = problem.num_constraints > 0 and _reports_multipliers(problem, method, roster)
+    if record is None:
+        limits: list[Metric] = [Optimality()] if reports else []
+        if problem.domain.has_atoms and not problem.num_constraints:
+            limits.append(WolfeGap())
+        record = (Objective(), *limits, *([Scores("test")] if federation.test is not None else []))
+    for metric in record:
+        checks.is_a("record", metric, Metric, "[Objective(), GradientNorm()]")
+        if isinstance(metric, WolfeGap) and not problem.domain.has_atoms:
+            raise ValueError(f"WolfeGap needs a set with atoms; the problem has {problem.domain}")
+        if isinstance(metric, Optimality) and problem.num_constraints and not reports:
+            raise ValueError(
+                f"Optimality needs multipliers, which {type(method).__name__} does not report"
+            )
+        if metric.on == "test" and federation.test is None:
+            raise ValueError(
+                f"record asks for {metric} but the federation has no test rows; give test=(x, y)"
+            )
+        if metric.on == "train" and roster.owners is not None:
+            _check_on_columns(problem, metric)
+    if not record:
+        raise ValueError("record must name at least one metric, got none")
+    return tuple(record)
+
+
+def _check_on_columns(problem: Any, metric: Metric) -> None:
+    """Refuse what cannot be told where nobody has a whole row."""
+    lacks = "rows" in metric.needs
+    if "scores" in metric.needs:
+        lacks = type(problem.inner).head_scores is SplitProblem.head_scores
+    if lacks:
+        raise ValueError(
+            f"{metric} cannot be recorded on the clients' rows where columns are split: nobody has "
+            f"a whole row; a metric needs of_estimate, scores need the problem's head_scores"
+        )
+
+
+def _reports_multipliers(problem: Problem, method: Method, roster: Roster) -> bool:
+    server = jax.eval_shape(lambda key: method.init_server(problem, roster, key), jax.random.key(0))
+    return "multiplier" in jax.eval_shape(method.report, server)
+
+
+def _check_trips(
+    problem: Problem,
+    roster: Roster,
+    method: Method,
+    participation: Participation,
+    channel: Channel,
+) -> None:
+    """Refuse absent clients where all are needed, and a channel that cannot carry the replies."""
+    name = type(method).__name__
+    trips = method.exchanges(problem, roster)
+    if (roster.owners is not None or any(map(complete, trips))) and not participation.everyone:
+        raise ValueError(
+            f"{name} needs every client in every round; participation is {participation}, "
+            f"give Everyone()"
+        )
+    if roster.owners is not None and channel.for_evaluation() is not None:
+        raise ValueError(
+            f"{channel} carries what is recorded too, as sums over rows; where columns are split "
+            f"nobody has a whole row: give another channel"
+        )
+    for trip in trips:
+        why = channel.refuses(trip)
+        if why:
+            raise ValueError(f"{name} {why}; channel is {channel}, give Plain()")
+
+
+def _check_handles(problem: Problem, federation: Federation, method: Method) -> None:
+    name, has = type(method).__name__, f"{type(problem).__name__}(...)"
+    if federation.split not in method.handles:
+        splits = " or ".join(sorted(method.handles & {"rows", "features"}))
+        raise ValueError(
+            f"{name} works on data split by {splits}; this federation's are split by "
+            f"{federation.split}"
+        )
+    if federation.split == "features" and not isinstance(problem, SplitProblem):
+        raise ValueError(
+            f"{has} cannot be cut by columns; a SplitProblem can: LeastSquares, Logistic, Softmax, "
+            f"MLP, or your own with cut, join, embed and head"
+        )
+    if not isinstance(problem.domain, Free) and "domain" not in method.handles:
+        raise ValueError(f"{name} does not handle a domain; {has} has {problem.domain}")
+    if problem.num_constraints and "constraints" not in method.handles:
+        raise ValueError(f"{name} does not handle constraints; {has} has {problem.num_constraints}")
