@@ -135,7 +135,8 @@ def handshake(site: Path, server: Path, hostname: str = "localhost") -> tuple[st
     inside.verify_mode = ssl.CERT_REQUIRED
     outside = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     for context, folder in ((inside, server), (outside, site)):
-        context.load_cert_chain(folder / "certificate.pem", folder / "key.pem")
+        if (folder / "certificate.pem").exists():
+            context.load_cert_chain(folder / "certificate.pem", folder / "key.pem")
         context.load_verify_locations(folder / "authority.pem")
         context.verify_flags |= ssl.VERIFY_X509_STRICT
     # the server's list of the revoked
@@ -196,6 +197,10 @@ def test_handshake_refuses_what_it_must(home, tmp_path):
     # a site's certificate in the place of a server's, and a server's in the place of a site's
     assert "unsuitable certificate purpose" in refused(home / "a", home / "b")
     assert "purpose" in refused(home / "hub", home / "hub")
+    # no certificate at all
+    (tmp_path / "nobody").mkdir()
+    shutil.copy(home / "a/authority.pem", tmp_path / "nobody/authority.pem")
+    assert "did not return a certificate" in refused(tmp_path / "nobody", home / "hub")
     # revoked: the server has the new list
     revoke(home / "ca", "a")
     shutil.copy(home / "ca/revoked.pem", home / "hub/revoked.pem")

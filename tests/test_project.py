@@ -164,8 +164,9 @@ def test_hooks_fetch_nothing():
     assert {"ruff-format", "ruff-check"} <= {hook["id"] for hook in hooks}
 
 
-def test_every_claim_of_security_has_its_test():
-    text = (ROOT / "SECURITY.md").read_text("utf-8")
+@pytest.mark.parametrize("page", ["SECURITY.md", "docs/deploy.md"])
+def test_every_claim_of_security_has_its_test(page):
+    text = (ROOT / page).read_text("utf-8")
     named = re.findall(r"`(tests/\w+\.py)::(\w+)`", text)
     assert len(named) >= 6
     for path, name in named:
@@ -186,7 +187,9 @@ def test_links_between_pages_lead_somewhere():
 
 def test_decisions_are_numbered_and_short():
     pages = sorted((ROOT / "docs/decisions").glob("*.md"))
-    assert [page.name[:4] for page in pages] == [f"{i:04}" for i in range(1, len(pages) + 1)]
+    numbers = [page.name[:4] for page in pages]
+    assert all(map(str.isdecimal, numbers))
+    assert len(set(numbers)) == len(numbers)  # there may be gaps: several were written at once
     for page in pages:
         text = page.read_text("utf-8")
         assert text.startswith(f"# {page.name[:4]}: ")
