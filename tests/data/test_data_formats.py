@@ -27,15 +27,21 @@ from fedmin.data import (
     read_party,
     read_speeches,
 )
+from fedmin.data.formats import files
 
 PACKERS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+FINITE = {
+    f"f{size}": st.floats(width=8 * size, allow_nan=False, allow_infinity=False) for size in (4, 8)
+}
 quick = settings(max_examples=25, deadline=None)
 
 
 @quick
 @given(
     array=st.sampled_from(["u1", "i1", "i2", "i4", "f4", "f8"]).flatmap(
-        lambda kind: hnp.arrays(np.dtype(kind), hnp.array_shapes(max_dims=3, max_side=4))
+        lambda kind: hnp.arrays(
+            np.dtype(kind), hnp.array_shapes(max_dims=3, max_side=4), elements=FINITE.get(kind)
+        )
     ),
     packing=st.sampled_from(sorted(PACKERS)),
 )
@@ -173,6 +179,13 @@ def test_libsvm_keeps_explicit_zeros_and_copes_with_disorder(tmp_path):
         ("1 2:1 2:3\n", "column 2 twice with different values"),
         ("1 9:1\n", "at most 4 features, found index 9"),
         ("# nothing\n", "no rows"),
+        ("1 2:1\n1 2147483648:1\n", "line 2.*index 2147483648; the last column is 2147483647"),
+        (f"1 {'9' * 30}:1\n", "line 1.*the last column is 2147483647"),
+        ("1 2:1\n\n1 2:nan\n", "line 3.*'nan' is no finite number"),
+        ("1 2:1\n-inf 2:1\n", "line 2.*'-inf' is no finite number"),
+        ("1 2:1e39\n", "line 1.*1e.39 is beyond single precision"),
+        ("1 1_0:1\n", "line 1.*index 1_0"),
+        ("1 1:1_0\n", "line 1.*'1_0' is no finite number"),
     ],
 )
 def test_damaged_libsvm_files_are_named(tmp_path, content, message):
@@ -223,7 +236,13 @@ def test_parties_join_by_id(tmp_path_factory, guest, host):
         (b"id,x0\n1,2\n1,3\n", "id '1' more than once"),
         (b"id,x0,x0\n1,2,3\n", "each column name once"),
         (b"id,x0\n1,2,3\n", "2 fields, found 3 in line 2"),
-        (b"id,x0\n1,2\n4,oops\n", "numbers in column 'x0', found 'oops' in row 1"),
+        (b"id,x0\n1,2\n4,oops\n", "numbers in column 'x0', found 'oops' in line 3"),
+        (b"id,x0\n1,2\n\n4,nan\n", "numbers in column 'x0', found 'nan' in line 4"),
+        (b"id,y,x0\n1,inf,2\n", "numbers in column 'y', found 'inf' in line 2"),
+        (b"id,x0\n1,1_0\n", "numbers in column 'x0', found '1_0' in line 2"),
+        (b"id,x0\n1,1e39\n", "single precision in column 'x0', found 1e.39 in line 2"),
+        (b"id,x0\n1,\x00\n", "party.csv"),
+        (b"id,x0\n1,'" + b"9" * 200_000 + b"'\n", "line 2: expected CSV, found field larger"),
         (b"id,y\n1,2\n", "a feature column"),
         (b"\xff\xfe\x00", "not UTF-8"),
     ],
@@ -253,3 +272,29 @@ def test_speeches(tmp_path):
     path.write_bytes(b"\xff\xff")
     with pytest.raises(DataFileError, match="not UTF-8"):
         read_speeches(path)
+
+
+@pytest.mark.parametrize("kind", [".gz", ".bz2", ".xz", ".zip", ".tar.gz"])
+def test_a_file_that_becomes_a_hundred_times_larger_is_not_unpacked(tmp_path, kind, monkeypatch):
+    monkeypatch.setattr(files, "LEAST", 1 << 16)
+    data, path, member = bytes(1 << 24), tmp_path / f"bomb{kind}", None
+    if kind == ".zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(member := "inside", data)
+    elif kind == ".tar.gz":
+        (tmp_path / "inside").write_bytes(data)
+        with tarfile.open(path, "w:gz") as archive:
+            archive.add(tmp_path / "inside", member := "inside")
+    else:
+        path.write_bytes(PACKERS[kind](data))
+    with pytest.raises(DataFileError, match=r"at most 200 times its size, found [\d,]+ bytes that"):
+        files.read_bytes(path, member)
+    if member is None:  # and what is not too large is whole
+        path.write_bytes(PACKERS[kind](data[:1000]) * 2)  # two streams are one file
+        assert files.read_bytes(path) == data[:2000]
+
+
+def test_an_idx_file_with_numbers_that_are_not_finite(tmp_path, write):
+    (tmp_path / "a").write_bytes(write.idx(np.array([1.0, np.nan], np.float32)))
+    with pytest.raises(DataFileError, match=r"finite numbers, found one that is not, at \[1\]"):
+        read_idx(tmp_path / "a")

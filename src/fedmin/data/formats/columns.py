@@ -6,7 +6,6 @@ missing values and of words is decided by all sites together, not by the reader 
 
 import csv
 import io
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedmin.core import checks
-from fedmin.data.formats.files import DataFileError, read_bytes
+from fedmin.data.formats.files import DataFileError, plain_number, read_bytes
 
 
 class Named(NamedTuple):
@@ -33,14 +32,12 @@ class Named(NamedTuple):
 
     def _number(self, i: int, name: str, entry: str) -> float:
         try:
-            value = float(entry)
+            return plain_number(entry)
         except ValueError:
-            value = math.nan
-        if not math.isfinite(value):
             file, line = self.rows[i]
             what = f"{entry!r}" if entry.strip() else "nothing"
-            raise DataFileError(f"{file}, line {line}, column {name!r}", "a number", what)
-        return value
+            place = f"{file}, line {line}, column {name!r}"
+            raise DataFileError(place, "a number", what) from None
 
 
 def column_names(path: str | Path, separator: str = ",") -> list[str]:

@@ -8,21 +8,31 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
+import math
+import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-__all__ = ["DataFileError", "read_bytes", "read_members"]
+__all__ = ["DataFileError", "plain_number", "read_bytes", "read_members"]
 
-_MAGIC = {
-    b"\x1f\x8b": ("gzip", gzip.decompress),
-    b"BZh": ("bzip2", bz2.decompress),
-    b"\xfd7zXZ\x00": ("xz", lzma.decompress),
+_MAGIC: dict[bytes, tuple[str, Callable[[Any], Any]]] = {
+    b"\x1f\x8b": ("gzip", lambda file: gzip.GzipFile(fileobj=file)),
+    b"BZh": ("bzip2", bz2.BZ2File),
+    b"\xfd7zXZ\x00": ("xz", lzma.LZMAFile),
 }
-_DAMAGE = (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error, zipfile.BadZipFile)
+# what the readers of archives raise of damaged ones: encrypted, of unknown methods, cut, ...
+_DAMAGE = (
+    OSError, EOFError, ValueError, LookupError, RuntimeError, OverflowError, MemoryError,
+    struct.error, lzma.LZMAError, zlib.error, zipfile.BadZipFile, tarfile.TarError,
+)  # fmt: skip
+# a small file may become as large as this; a larger one by this factor, which no data reach
+LEAST, FACTOR = 1 << 26, 200
 
 
 class DataFileError(ValueError):
@@ -34,6 +44,8 @@ class DataFileError(ValueError):
     """
 
     def __init__(self, path: object, expected: str, found: str):
+        if len(found) > 400:  # it may quote a line of any length
+            found = f"{found[:200]} ... {found[-200:]}"
         self.path, self.expected, self.found = str(path), expected, found
         super().__init__(f"{path}: expected {expected}, found {found}")
 
@@ -60,7 +72,11 @@ def read_members(path: Path | str, members: Sequence[str]) -> dict[str, bytes]:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 found = set(archive.namelist())
-                content = {name: archive.read(name) for name in members if name in found}
+                content = {
+                    name: _bounded(path, archive.open(name), path.stat().st_size)
+                    for name in members
+                    if name in found
+                }
         elif tarfile.is_tarfile(path):
             content = _from_tar(path, set(members))
         else:
@@ -69,7 +85,9 @@ def read_members(path: Path | str, members: Sequence[str]) -> dict[str, bytes]:
             raise DataFileError(path, "a zip or tar archive", f"a file that begins with {head!r}")
     except DataFileError:
         raise
-    except (*_DAMAGE, tarfile.TarError) as error:
+    except FileNotFoundError:
+        raise
+    except _DAMAGE as error:
         raise DataFileError(path, "a whole archive", f"a damaged one ({error})") from None
     missing = [name for name in members if name not in content]
     if missing:
@@ -84,18 +102,46 @@ def _from_tar(path: Path, wanted: set[str]) -> dict[str, bytes]:
             name = info.name.removeprefix("./")
             if name in wanted and info.isfile():
                 file = archive.extractfile(info)
-                content[name] = b"" if file is None else file.read()
+                size = path.stat().st_size
+                content[name] = b"" if file is None else _bounded(path, file, size)
             if len(content) == len(wanted):  # a gzipped tar has no index: stop as soon as we can
                 break
     return content
 
 
 def _decompressed(where: object, raw: bytes) -> bytes:
-    for magic, (kind, decompress) in _MAGIC.items():
+    for magic, (kind, opened) in _MAGIC.items():
         if raw.startswith(magic):
             try:
-                return decompress(raw)
+                return _bounded(where, opened(io.BytesIO(raw)), len(raw))
+            except DataFileError:
+                raise
             except _DAMAGE as error:
                 found = f"{len(raw)} bytes that do not decompress ({error})"
                 raise DataFileError(where, f"a whole {kind} file", found) from None
     return raw
+
+
+def _bounded(where: object, file: Any, size: int) -> bytes:
+    """What is in a compressed file of this size; a few bytes may be written to become terabytes."""
+    most = max(LEAST, FACTOR * size)
+    with file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        found = f"{size:,} bytes that become more than {most:,}"
+        raise DataFileError(where, f"at most {FACTOR} times its size", found)
+    return content
+
+
+def plain_number(text: str | bytes) -> float:
+    """A finite number as others write it too: 1_000, nan and inf are none.
+
+    >>> from fedmin.data.formats.files import plain_number
+    >>> plain_number("1e3")
+    1000.0
+    """
+    value = float(text)
+    if not math.isfinite(value) or (b"_" if isinstance(text, bytes) else "_") in text:  # type: ignore[operator]
+        shown = text.decode("latin-1") if isinstance(text, bytes) else text
+        raise ValueError(f"{shown!r} is no finite number")
+    return value

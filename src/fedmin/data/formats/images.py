@@ -51,6 +51,9 @@ def read_idx(path: Path | str, member: str | None = None, *, ndim: int | None = 
     if len(raw) - start != size:
         raise DataFileError(where, f"{size} bytes for shape {shape}", f"{len(raw) - start} bytes")
     array = np.frombuffer(raw, dtype, offset=start).reshape(shape)
+    if dtype.kind == "f" and not np.isfinite(array).all():
+        first = ", ".join(map(str, np.argwhere(~np.isfinite(array))[0]))
+        raise DataFileError(where, "finite numbers", f"one that is not, at [{first}]")
     return array.astype(dtype.newbyteorder("="))
 
 

@@ -8,9 +8,12 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from fedmin.data.formats.files import DataFileError, read_bytes
+from fedmin.data.formats.files import DataFileError, plain_number, read_bytes
 
 __all__ = ["read_libsvm"]
+
+MOST_COLUMNS = 2**31 - 1
+LARGEST = float(np.finfo(np.float32).max)
 
 
 def read_libsvm(
@@ -42,9 +45,13 @@ def read_libsvm(
     if not raw.strip():
         raise DataFileError(where, "LIBSVM text", "an empty file")
     try:
-        x, y = load_svmlight_file(io.BytesIO(raw), dtype=np.float32, zero_based=False)
+        with np.errstate(over="ignore"):  # it becomes infinite, and its line is looked for
+            x, y = load_svmlight_file(io.BytesIO(raw), dtype=np.float32, zero_based=False)
         y = y.astype(np.float64)
-    except ValueError:
+        good = b"_" not in raw and _plain(x, y)
+    except (ValueError, OverflowError, LookupError):
+        good = False
+    if not good:
         x, y = _read_by_lines(where, raw)
     if x.shape[0] == 0:
         raise DataFileError(where, "LIBSVM text", "no rows (only comments)")
@@ -53,6 +60,12 @@ def read_libsvm(
         raise DataFileError(where, f"at most {features} features", f"index {seen}")
     shape = (x.shape[0], features or max(seen, 1))
     return _small_indices(x, shape), y
+
+
+def _plain(x: sp.csr_matrix, y: np.ndarray) -> bool:
+    """Whether all numbers are finite, and columns those that can be counted."""
+    finite = bool(np.isfinite(x.data).all() and np.isfinite(y).all())
+    return finite and (not x.nnz or bool(0 <= x.indices.min() <= x.indices.max() < MOST_COLUMNS))
 
 
 def _small_indices(x: sp.csr_matrix, shape: tuple[int, int]) -> sp.csr_matrix:
@@ -72,7 +85,7 @@ def _read_by_lines(where: object, raw: bytes) -> tuple[sp.csr_matrix, np.ndarray
         if not words:
             continue
         try:
-            labels.append(float(words[0]))
+            labels.append(plain_number(words[0]))
             entries = _entries(words[1:])
         except ValueError as error:
             start = line[:40].decode("latin-1")
@@ -94,9 +107,13 @@ def _entries(words: list[bytes]) -> dict[int, float]:
             raise ValueError(f"{word.decode('latin-1')!r} has no colon")
         if key == b"qid":
             continue
-        index, value = int(key) - 1, float(text)
-        if index < 0:
-            raise ValueError(f"index {index + 1}; the first column is 1")
+        index, value = int(key) - 1, plain_number(text)
+        if index < 0 or b"_" in key:
+            raise ValueError(f"index {key.decode('latin-1')}; the first column is 1")
+        if index >= MOST_COLUMNS:
+            raise ValueError(f"index {index + 1}; the last column is {MOST_COLUMNS}")
+        if abs(value) > LARGEST:
+            raise ValueError(f"{value:g} is beyond single precision")
         # the public Reuters archive repeats some entries, always with the same value
         if entries.get(index, value) != value:
             raise ValueError(f"column {index + 1} twice with different values")

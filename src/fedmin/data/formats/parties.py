@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from fedmin.core.checks import nearest
-from fedmin.data.formats.files import DataFileError, read_bytes
+from fedmin.data.formats.files import DataFileError, plain_number, read_bytes
 
 __all__ = ["JoinedParties", "Party", "join_parties", "read_party"]
 
@@ -61,20 +61,24 @@ def read_party(path: Path | str, *, id_column: str = "id", label_column: str = "
         text = read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataFileError(path, "CSV text", f"bytes that are not UTF-8 ({error})") from None
-    table = list(csv.reader(io.StringIO(text)))
-    table = [row for row in table if row]
+    reader = csv.reader(io.StringIO(text, newline=""))
+    try:
+        table = [(reader.line_num, row) for row in reader if row]
+    except csv.Error as error:
+        raise DataFileError(f"{path}, line {reader.line_num}", "CSV", str(error)) from None
     if len(table) < 2:
         raise DataFileError(path, "a CSV header and rows", f"{len(table)} lines")
-    header = [name.strip() for name in table[0]]
+    header = [name.strip() for name in table[0][1]]
+    lines = [number for number, _ in table[1:]]
     if id_column not in header:
         hint = nearest(id_column, header)
         raise DataFileError(path, f"an id column {id_column!r}", f"a header without it; {hint}")
     if len(set(header)) < len(header):
         raise DataFileError(path, "each column name once", f"the header {','.join(header)}")
-    for number, row in enumerate(table[1:], start=2):
+    for number, row in table[1:]:
         if len(row) != len(header):
             raise DataFileError(path, f"{len(header)} fields", f"{len(row)} in line {number}")
-    cells = dict(zip(header, zip(*table[1:], strict=True), strict=True))
+    cells = dict(zip(header, zip(*(row for _, row in table[1:]), strict=True), strict=True))
     ids = np.array(cells.pop(id_column))
     values, counts = np.unique(ids, return_counts=True)
     if (counts > 1).any():
@@ -82,24 +86,30 @@ def read_party(path: Path | str, *, id_column: str = "id", label_column: str = "
             path, "each id once", f"id {str(values[counts > 1][0])!r} more than once"
         )
     labels = cells.pop(label_column, None)
-    y = None if labels is None else _numbers(path, label_column, labels)
+    y = None if labels is None else _numbers(path, label_column, labels, lines)
     if not cells:
         raise DataFileError(path, "a feature column", f"only {', '.join(header)}")
-    x = np.stack([_numbers(path, name, column) for name, column in cells.items()], axis=1)
-    return Party(ids, x.astype(np.float32), y, tuple(cells))
+    x = np.stack([_numbers(path, name, column, lines) for name, column in cells.items()], axis=1)
+    with np.errstate(over="ignore"):
+        small = x.astype(np.float32)
+    bad = np.argwhere(~np.isfinite(small))
+    if len(bad):
+        row, column = bad[0]
+        found = f"{x[row, column]:g} in line {lines[row]}"
+        names = list(cells)
+        raise DataFileError(path, f"single precision in column {names[column]!r}", found)
+    return Party(ids, small, y, tuple(cells))
 
 
-def _numbers(path: object, name: str, column: tuple[str, ...]) -> np.ndarray:
-    try:
-        return np.array(column, dtype=np.float64)
-    except ValueError:
-        for row, cell in enumerate(column):
-            try:
-                float(cell)
-            except ValueError:
-                found = f"{cell!r} in row {row}"
-                raise DataFileError(path, f"numbers in column {name!r}", found) from None
-        raise
+def _numbers(path: object, name: str, column: tuple[str, ...], lines: Sequence[int]) -> np.ndarray:
+    found = np.empty(len(column), np.float64)
+    for row, cell in enumerate(column):
+        try:
+            found[row] = plain_number(cell)
+        except ValueError:
+            what = f"{cell!r} in line {lines[row]}"
+            raise DataFileError(path, f"numbers in column {name!r}", what) from None
+    return found
 
 
 def join_parties(parties: Mapping[str, Party], *, common: bool = False) -> JoinedParties:
