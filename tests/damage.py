@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import fedmin
-from fedmin.engines.sessions.files import DIGEST, FRONT, DamagedError, Files
+from fedmin.engines.sessions.files import DIGEST, FRONT, DamagedCheckpointError, Files
 
 ROUNDS = 3
 Damage = dict[str, bytes | None]  # files of a folder by their names; None is one that is gone
@@ -72,7 +72,7 @@ def read(path: Path, data: bytes) -> None:
     """Read a damaged file alone: it must be named as not whole, whatever it is."""
     path.unlink(missing_ok=True)  # some file systems wait for the disk where a file is overwritten
     path.write_bytes(data)
-    with pytest.raises(DamagedError, match=re.escape(str(path))):
+    with pytest.raises(DamagedCheckpointError, match=re.escape(str(path))):
         Files(path.parent, {}).read(path, lambda words: {})
 
 

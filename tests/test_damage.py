@@ -57,7 +57,7 @@ def test_what_nobody_wrote_is_not_allocated_for(tmp_path):
     with path.open("wb") as file:
         file.write(module.FRONT.pack(magic, version, words, 2**40 - words))
         os.truncate(path, 2**40)  # a terabyte of nothing takes no room
-    with pytest.raises(module.DamagedError, match="and says"):
+    with pytest.raises(module.DamagedCheckpointError, match="and says"):
         module.Files(tmp_path, {}).read(path, lambda words: {})
 
 

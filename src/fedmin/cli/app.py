@@ -143,6 +143,7 @@ def show(file: File) -> None:
     from fedmin.privacy import observers
     from fedmin.runs.config import Config
     from fedmin.runs.costs import costs
+    from fedmin.runs.folder import keeping
 
     head = ["run", "id", "d", "rows", "clients", "rounds", "MB down", "MB up"]
     lines = []
@@ -161,6 +162,7 @@ def show(file: File) -> None:
     if config.terms is not None:
         typer.echo(f"federation: {config.terms}")
     typer.echo("bytes are what it takes if every asked client takes part in every round")
+    typer.echo(keeping(config.jobs()[0]))
     for same, labels in shown.items():
         of = "" if len(shown) == 1 else f", in {'; '.join(labels)}"
         typer.echo(f"\nwhat leaves a client, and what it is told{of}")

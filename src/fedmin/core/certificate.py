@@ -31,6 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedmin.core.federation import Federation
+from fedmin.core.files import write_text
 from fedmin.core.kept import DamagedError, read_words, value_of
 from fedmin.core.problem import Problem, stacked
 from fedmin.core.rows import Rows, Shard
@@ -119,9 +120,10 @@ class Certificate:
         verdict = [] if self.reach is None else [self.verdict]
         return "\n".join([*lines, *(f"note: {note}" for note in (*verdict, *self.notes))])
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path) -> Path:
         """Write it as JSON."""
-        Path(path).write_text(json.dumps(asdict(self), indent=1))
+        write_text(Path(path), json.dumps(asdict(self), indent=1))
+        return Path(path)
 
     @classmethod
     def load(cls, path: str | Path) -> "Certificate":

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import socket
@@ -34,6 +35,36 @@ def write_whole(path: Path, data: bytes) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write a text whole or not at all."""
     write_whole(path, text.encode())
+
+
+def write_words(path: Path, words: dict[str, Any]) -> None:
+    """Write JSON whole or not at all, with a SHA-256 of all of its text as the last entry.
+
+    >>> import pathlib, tempfile
+    >>> from fedmin.core.files import write_words
+    >>> from fedmin.core.kept import read_words
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "words.json"
+    ...     write_words(path, {"rounds": 3})
+    ...     read_words(path)["rounds"]
+    3
+    """
+    write_text(path, text_of(words))
+
+
+def text_of(words: dict[str, Any]) -> str:
+    """The text of such a file."""
+    said = {key: value for key, value in words.items() if key != "sha256"}
+    text = json.dumps({**said, "sha256": ""}, indent=1) + "\n"
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    before, _, after = text.rpartition('""')
+    return f'{before}"{digest}"{after}'
+
+
+def digest_of(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class InUseError(ValueError):

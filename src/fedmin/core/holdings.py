@@ -39,7 +39,9 @@ class Holdings(NamedTuple):
     @classmethod
     def load(cls, path: Path) -> "Holdings":
         """Read what a run's folder keeps of it."""
-        found = value_of(path, read_words(path), cls)
+        words = read_words(path)
+        words.pop("sha256", None)
+        found = value_of(path, words, cls)
         clients = len(found.names)
         counts = found.counts if found.counts is not None else [[0]] * clients
         if not clients or {len(found.sizes), len(found.weights), len(counts)} != {clients}:

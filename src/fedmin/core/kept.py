@@ -6,6 +6,7 @@ A folder may be half written, damaged, or a stranger's. Whatever is wrong with a
 
 import csv
 import dataclasses
+import hashlib
 import io
 import json
 import types
@@ -46,15 +47,18 @@ def read_text(path: Path) -> str:
 
 
 def read_words(path: Path) -> dict[str, Any]:
-    """The words of a JSON file, an object."""
+    """The words of a JSON file, an object; if it names its own SHA-256, that must fit."""
+    text = read_text(path)
     try:
-        words = json.loads(read_text(path))
-    except DamagedError:
-        raise
+        words = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DamagedError(path, str(error)) from None
     if not isinstance(words, dict):
         raise DamagedError(path, f"it is no object but {words!r}")
+    if "sha256" in words:  # of the text without it
+        before, _, after = text.rpartition(str(words["sha256"]))
+        if hashlib.sha256((before + after).encode()).hexdigest() != words["sha256"]:
+            raise DamagedError(path, "its SHA-256 does not fit")
     return words
 
 

@@ -1,7 +1,7 @@
 """What a run returns."""
 
 import contextlib
-import json
+import io
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -13,14 +13,14 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from fedmin.core.certificate import Certificate
-from fedmin.core.files import write_text
+from fedmin.core.files import digest_of, write_text, write_whole, write_words
 from fedmin.core.kept import DamagedError, check_words, read_array, read_csv, read_words
 from fedmin.core.ledger import Ledger, ledger_of, words_of_ledger
 from fedmin.core.method import Method
 from fedmin.core.problem import Problem
 from fedmin.core.serialize import deserialize, serialize
 
-FORMAT = 2  # of the folder that `save` writes
+FORMAT = 3  # of the folder that `save` writes
 NOT_SHOWN = ("round", "seconds", "bytes_down", "bytes_up", "bytes_evaluation")
 RISING = re.compile("accuracy|precision|recall|f1")  # in folders that do not say it
 WORDS = ("rounds", "seed", "status", "reason", "compile_seconds", "run_seconds")
@@ -157,21 +157,23 @@ class Result:
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        for name, table in tables(self).items():
-            write_csv(folder / f"{name}.csv", table)
+        files = [write_csv(folder / f"{name}.csv", table) for name, table in tables(self).items()]
         if self.solution is not None:
-            np.save(folder / "model.npy", np.asarray(self.solution))
+            files.append(_write_array(folder / "model.npy", self.solution))
         words: dict[str, Any] = {"format": FORMAT, **{k: getattr(self, k) for k in WORDS}}
         words |= {"problem": serialize(self.problem), "method": serialize(self.method)}
         words |= words_of_ledger(self.ledger) | {"rising": list(self.rising)}
         words["type"] = self._type()
         if self.best is not None:
-            np.save(folder / "best.npy", np.asarray(self.best.x))
+            files.append(_write_array(folder / "best.npy", self.best.x))
             words["best"] = [float(self.best.objective), float(self.best.violation)]
             words["best"].append(int(self.best.round))
         if self.certificate is not None:
-            self.certificate.save(folder / "certificate.json")
-        write_text(folder / "result.json", json.dumps(words, indent=1) + "\n")  # last: it is whole
+            files.append(self.certificate.save(folder / "certificate.json"))
+        # of a run that is going on the tables are written anew while others read them
+        going = self.status == "running"
+        words["files"] = {path.name: None if going else digest_of(path) for path in files}
+        write_words(folder / "result.json", words)  # last: then it is whole
         return folder
 
     @classmethod
@@ -180,14 +182,10 @@ class Result:
 
         Only fedmin's own classes are made from a file. `also` has classes of your own that may be
         made too: the class of your method, for one. A problem made from a function of your own
-        comes back as None.
+        comes back as None. A file that is not as it was written is refused, and named.
         """
         folder = Path(folder)
-        path = folder / "result.json"
-        words = read_words(path)
-        check_words(path, words, {"format": int})
-        if words["format"] > FORMAT:
-            raise ValueError(f"{folder} was written by a newer fedmin (format {words['format']})")
+        path, words = folder / "result.json", result_words(folder)
         check_words(path, words, FORM)
         history = _typed(read_csv(folder / "history.csv"), words.get("type") or "float64")
         _check_history(folder / "history.csv", history, words["rounds"])
@@ -198,6 +196,8 @@ class Result:
         model, best, certificate = (
             folder / name for name in ("model.npy", "best.npy", "certificate.json")
         )
+        # what is there but not named is of an earlier result
+        there = [path for path in (model, certificate) if path.name in words["files"]]
         if words["format"] == 1:  # FedFW was told then who takes part
             for gone in ("clients", "everyone"):
                 words["method"].pop(gone, None)
@@ -205,7 +205,7 @@ class Result:
         with contextlib.suppress(*BAD_WORDS):
             problem = deserialize(words["problem"], also)
         return cls(
-            solution=read_array(model) if model.exists() else None,
+            solution=read_array(model) if model in there else None,
             history=history,
             ledger=ledger_of(path, words, counts, history["round"]),
             server=None,
@@ -213,7 +213,7 @@ class Result:
             problem=problem if isinstance(problem, Problem) else None,  # type: ignore[arg-type]
             method=_method_of(path, words["method"], also),
             best=Best(read_array(best), *words["best"]) if words.get("best") else None,
-            certificate=Certificate.load(certificate) if certificate.exists() else None,
+            certificate=Certificate.load(certificate) if certificate in there else None,
             rising=tuple(words.get("rising", [c for c in history if RISING.search(c)])),
             **{key: words[key] for key in WORDS},
         )
@@ -264,6 +264,25 @@ def _method_of(path: Path, words: dict[str, Any], also: Iterable[type]) -> Metho
     return method
 
 
+def result_words(folder: Path) -> dict[str, Any]:
+    """The words of a saved result, all of whose files are as they were written."""
+    path = folder / "result.json"
+    words = read_words(path)
+    check_words(path, words, {"format": int})
+    if words["format"] > FORMAT:
+        raise ValueError(f"{folder} was written by a newer fedmin (format {words['format']})")
+    if words["format"] < FORMAT:  # nothing was said of the other files then
+        return words | {"files": {each.name: None for each in folder.iterdir()}}
+    check_words(path, words, {"sha256": str, "files": dict[str, str | None]})
+    for name, digest in words["files"].items():
+        file = folder / Path(name).name
+        if digest is not None and not file.is_file():
+            raise DamagedError(file, f"it is gone, and {path.name} names it")
+        if digest is not None and digest_of(file) != digest:
+            raise DamagedError(file, "its SHA-256 does not fit")
+    return words
+
+
 def tables(result: Result) -> dict[str, dict[str, Any]]:
     """What happened, as columns: the history, and clients and bytes of every round."""
     ledger = result.ledger
@@ -272,8 +291,16 @@ def tables(result: Result) -> dict[str, dict[str, Any]]:
     return {"history": dict(result.history), "ledger": rounds | ways}
 
 
-def write_csv(path: Path, columns: Mapping[str, Any]) -> None:
+def _write_array(path: Path, array: Any) -> Path:
+    content = io.BytesIO()
+    np.save(content, np.asarray(array))
+    write_whole(path, content.getvalue())
+    return path
+
+
+def write_csv(path: Path, columns: Mapping[str, Any]) -> Path:
     """A table whose numbers are read back exactly."""
     values = [np.asarray(column).tolist() for column in columns.values()]
     lines = [",".join(columns), *(",".join(map(repr, row)) for row in zip(*values, strict=True))]
     write_text(path, "\n".join(lines) + "\n")
+    return path

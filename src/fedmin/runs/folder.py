@@ -1,7 +1,8 @@
 """A run as a folder: what was run, with what, what came out, and all that is needed to go on.
 
     run.toml           the document with one value for everything
-    environment.json   versions and devices, and when it began
+    run.lock           who runs it, while somebody does
+    environment.json   versions and devices of every part of its life, when it began and ended
     holdings.json      who holds how much of what; nothing of the rows
     checkpoint-*.bin   the newest two, while it runs and after; in sites/ those of the sites
     history.csv, ledger.csv, model.npy, result.json, certificate.json      see Result.save
@@ -14,6 +15,7 @@ A folder's name ends with a hash of what is run: the same run is found again, no
 import json
 import shutil
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.util import find_spec
@@ -24,21 +26,22 @@ import tomli_w
 
 from fedmin.core.certificate import certificate_of
 from fedmin.core.domain import Free
-from fedmin.core.environment import versions
 from fedmin.core.federation import Federation
-from fedmin.core.files import write_text
+from fedmin.core.files import FolderLock, write_text, write_words
 from fedmin.core.holdings import Holdings
-from fedmin.core.result import Result, tables
+from fedmin.core.kept import read_words
+from fedmin.core.result import Result, result_words, tables
 from fedmin.core.serialize import serialize
 from fedmin.engines.progress import News, Show
-from fedmin.engines.sessions.checkpoint import Checkpoint
+from fedmin.engines.sessions.checkpoint import SECONDS, Checkpoint
 from fedmin.minimizing import minimize
+from fedmin.runs import life
 from fedmin.runs.config import Config
 from fedmin.runs.costs import fitted
 from fedmin.runs.grid import Job
 from fedmin.runs.loggers import LOGGERS, Logger
 from fedmin.runs.pieces import Pieces
-from fedmin.runs.reading import folders_of, load, page_of, read_json
+from fedmin.runs.reading import folders_of, load, page_of
 
 NOTE_SECONDS = 2.0  # between the notes of a run that is going on
 ENDED = ("done", "stopped", "diverged", "infeasible")
@@ -92,27 +95,44 @@ def run_one(
     progress: Show = None,
     interrupt: Callable[[], str] | None = None,
 ) -> Outcome:
-    """Run one job in its folder, from its last checkpoint if there is one."""
-    if force:
-        begun = [folder / name for name in ("result.json", "environment.json")]
-        for old in [*folder.glob("checkpoint-*.bin"), *begun]:
-            old.unlink(missing_ok=True)
-        if (folder / "sites").exists():  # what the sites kept of the run before
-            shutil.rmtree(folder / "sites")
-    if ended(folder):
+    """Run one job in its folder, from its last checkpoint if there is one.
+
+    The folder is locked: another process that wants to run in it is told who does.
+    """
+    if not force and ended(folder):
         return Outcome(job, folder, load(folder), True)
     pieces, _ = fitted(job)
-    try:
-        return Outcome(job, folder, _in_folder(job, pieces, folder, progress, interrupt), False)
-    except OSError as error:  # a full disk, or one that is gone
-        words = f"{folder}: {error}; what it has is whole, and the same command goes on from there"
-        raise OSError(words) from error
+    with FolderLock(folder):
+        if force:
+            _clear(folder)
+        elif ended(folder):  # by another process, in the meantime
+            return Outcome(job, folder, load(folder), True)
+        try:
+            return Outcome(job, folder, _in_folder(job, pieces, folder, progress, interrupt), False)
+        except OSError as error:  # a full disk, or one that is gone
+            words = "what it has is whole, and the same command goes on from there"
+            raise OSError(f"{folder}: {error}; {words}") from error
+
+
+def _clear(folder: Path) -> None:
+    """Take away what a run would go on from."""
+    begun = [folder / name for name in ("result.json", life.NAME)]
+    for old in [*folder.glob("checkpoint-*.bin"), *begun]:
+        old.unlink(missing_ok=True)
+    if (folder / "sites").exists():  # what the sites kept of the run before
+        shutil.rmtree(folder / "sites")
 
 
 def ended(folder: Path) -> bool:
-    """Whether there is all in the folder of a run that need not go on."""
-    status = read_json(folder / "result.json").get("status")
-    return status in ENDED and (folder / "report.html").exists()
+    """Whether there is all in the folder of a run that need not go on, and all of it is whole."""
+    if not all((folder / name).exists() for name in ("result.json", "report.html")):
+        return False
+    try:
+        return result_words(folder).get("status") in ENDED
+    except ValueError as error:
+        words = f"{error}; the run goes on from its last checkpoint and writes it again"
+        warnings.warn(words, RuntimeWarning, stacklevel=3)
+        return False
 
 
 def _in_folder(
@@ -123,24 +143,23 @@ def _in_folder(
     interrupt: Callable[[], str] | None,
 ) -> Result:
     """Run, and leave everything in the folder; the report is the last to come."""
-    folder.mkdir(parents=True, exist_ok=True)
     (folder / "report.html").unlink(missing_ok=True)  # of a run that was stopped
+    _unfinish(folder)
     write_text(folder / "run.toml", tomli_w.dumps(job.resolved()))
-    _write_json(folder / "environment.json", _environment(folder))
-    _write_json(folder / "holdings.json", Holdings.of(pieces.federation)._asdict())
-    keep = job.words["run"]
-    checkpoint = Checkpoint(
-        folder, keep.get("checkpoint_rounds"), keep.get("checkpoint_seconds", 30.0)
-    )
+    life.begin(folder)
+    write_words(folder / "holdings.json", Holdings.of(pieces.federation)._asdict())
     problem, federation, method, options = pieces
     parameters = {"problem": str(problem), **_method_words(method)}
-    loggers = [LOGGERS[name](folder, job.label, parameters) for name in keep.get("log", [])]
+    loggers = [
+        LOGGERS[name](folder, job.label, parameters) for name in job.words["run"].get("log", [])
+    ]
     result = minimize(
         problem, federation, method, progress=_noted(pieces, folder, progress, loggers),
-        checkpoint=checkpoint, interrupt=interrupt, **options,
+        checkpoint=_checkpoint(job, folder), interrupt=interrupt, **options,
     )  # fmt: skip
     result = _certified(result, federation)
     result.save(folder)
+    life.end(folder, result)
     _parquet(result, folder)
     for logger in loggers:
         logger.take(dict(result.history))
@@ -148,6 +167,39 @@ def _in_folder(
     itself = folders_of([folder])
     write_text(folder / "report.html", page_of(itself, dict.fromkeys(itself, result)))
     return result
+
+
+def _checkpoint(job: Job, folder: Path) -> Checkpoint:
+    keep = job.words["run"]
+    seconds = keep.get("checkpoint_seconds", SECONDS)
+    return Checkpoint(folder, keep.get("checkpoint_rounds"), seconds)
+
+
+def keeping(job: Job) -> str:
+    """How often a run keeps what it needs to go on, and what that is for, in words."""
+    keep = _checkpoint(job, Path())
+    often = f"every {keep.seconds:g} s"
+    if keep.rounds is not None:
+        often = f"every {'round' if keep.rounds == 1 else f'{keep.rounds} rounds'} and {often}"
+    return (
+        f"a checkpoint is kept {often} (checkpoint_rounds, checkpoint_seconds in [run]): kill the "
+        f"run at any moment, and the same command goes on from there"
+    )
+
+
+def _unfinish(folder: Path) -> None:
+    """What a part before left is shown until there is more, but as of a run that goes on: its
+    tables will be written anew, one after the other."""
+    path = folder / "result.json"
+    if not path.exists():
+        return
+    try:
+        words = read_words(path)
+        named = dict.fromkeys(words["files"])
+    except (ValueError, KeyError, TypeError):  # said by `ended`, or of an earlier fedmin
+        path.unlink()
+        return
+    write_words(path, words | {"status": "running", "reason": "", "files": named})
 
 
 def _certified(result: Result, federation: Federation) -> Result:
@@ -194,12 +246,3 @@ def _noted(
             ).save(folder)  # fmt: skip
 
     return hear
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    began = read_json(folder / "environment.json").get("began")  # it may go on, not begin
-    return {**versions(), "began": began or time.strftime("%Y-%m-%dT%H:%M:%S%z")}
-
-
-def _write_json(path: Path, words: dict[str, Any]) -> None:
-    write_text(path, json.dumps(words, indent=1) + "\n")

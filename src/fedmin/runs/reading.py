@@ -10,6 +10,7 @@ from fedmin.core.kept import DamagedError, read_text, read_words
 from fedmin.core.result import Result
 from fedmin.reports.page import page
 from fedmin.runs.document import ConfigError, Document
+from fedmin.runs.life import parts_of
 from fedmin.runs.registries import registered_classes
 
 LONGEST = 300  # letters of a name
@@ -70,11 +71,6 @@ def _document(folder: Path) -> dict[str, Any]:
         raise DamagedError(path, str(error)) from None
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The words of a file; none if it is not there, as beside a result that was saved by hand."""
-    return read_words(path) if path.exists() else {}
-
-
 def report_of(paths: Iterable[str | Path]) -> str:
     """One page of the runs in these folders."""
     folders = folders_of(paths)
@@ -85,7 +81,7 @@ def page_of(folders: Mapping[str, Path], results: Mapping[str, Result]) -> str:
     """One page of these runs, with what their folders say of their data and their making."""
     kept = {name: folder / "holdings.json" for name, folder in folders.items()}
     held = {name: Holdings.load(path) for name, path in kept.items() if path.exists()}
-    made = _together([read_json(folder / "environment.json") for folder in folders.values()])
+    made = _together([part for folder in folders.values() for part in parts_of(folder)])
     title = next(iter(results)) if len(results) == 1 else f"{len(results)} runs"
     sections = [_document(folder).get("data") for folder in folders.values()]
     data = {str(words["name"]) for words in sections if isinstance(words, dict) and "name" in words}

@@ -7,6 +7,7 @@ from typing import Any
 
 from fedmin.core import checks
 from fedmin.core.serialize import serialize
+from fedmin.engines.sessions.checkpoint import SECONDS
 from fedmin.methods import METHODS
 from fedmin.runs.fields import fields_of, words_of
 
@@ -33,6 +34,7 @@ name = "{name}"
 rounds = 50
 seeds = [0]                # several give mean and spread
 every = 1                  # measure every so many rounds
+checkpoint_seconds = {seconds}   # kill it at any moment: the same command goes on from the last one
 """
 
 
@@ -52,7 +54,7 @@ def template(name: str) -> str:
         title=(inspect.getdoc(method) or name).partition("\n")[0],
         partition=partition, clients=clients, note=note,
         problem="softmax", sections=sections, name=name,
-        fields="\n".join(_fields(method)),
+        fields="\n".join(_fields(method)), seconds=SECONDS,
     )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ class CheckpointError(ValueError):
     """A checkpoint that cannot be used, and why."""
 
 
-class DamagedError(CheckpointError):
+class DamagedCheckpointError(CheckpointError):
     """A checkpoint that is not whole: an older one may be."""
 
 
@@ -87,7 +87,7 @@ class Files:
     def refuse_others(self) -> None:
         """Refuse a folder with whole files of another run in it."""
         for path in self.found():
-            with contextlib.suppress(DamagedError):
+            with contextlib.suppress(DamagedCheckpointError):
                 self.words(path)
 
     def whole(self, form: Form) -> Iterator[tuple[dict[str, Any], Any]]:
@@ -95,14 +95,14 @@ class Files:
         for path in self.found():
             try:
                 yield self.read(path, form)
-            except DamagedError as error:
+            except DamagedCheckpointError as error:
                 warnings.warn(f"{error}; it is passed over", RuntimeWarning, stacklevel=5)
 
     def at(self, done: int, form: Form) -> tuple[dict[str, Any], Any]:
         """Words and arrays of the checkpoint after so many rounds."""
         path = self.path(done)
         if not path.exists():
-            raise DamagedError(f"{path} is not there: nothing was kept of round {done}")
+            raise DamagedCheckpointError(f"{path} is not there: nothing was kept of round {done}")
         return self.read(path, form)
 
     def read(self, path: Path, form: Form) -> tuple[dict[str, Any], Any]:
@@ -154,7 +154,7 @@ def _named(path: Path) -> Iterator[None]:
     except _OtherVersion as error:
         raise CheckpointError(f"{path} {error}; give another folder, or delete it") from None
     except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
-        raise DamagedError(f"{path} is not a whole checkpoint: {error}") from error
+        raise DamagedCheckpointError(f"{path} is not a whole checkpoint: {error}") from error
 
 
 def round_of(path: Path) -> int:

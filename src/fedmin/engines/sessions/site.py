@@ -36,7 +36,7 @@ from fedmin.engines.round import (
     start_key,
 )
 from fedmin.engines.sessions import wire
-from fedmin.engines.sessions.files import DamagedError, Files
+from fedmin.engines.sessions.files import DamagedCheckpointError, Files
 from fedmin.engines.sessions.packets import ClientError, Packets
 from fedmin.engines.sessions.programs import site_program
 from fedmin.engines.sessions.wire import Envelope, MessageError
@@ -317,7 +317,7 @@ class SiteSession:
             raise ClientError(f"client {self.name} keeps nothing: it cannot go back to {done}")
         try:
             state = self._first_state() if done == 0 else self._kept_state(done)
-        except DamagedError as error:
+        except DamagedCheckpointError as error:
             words = f"client {self.name}: {error}"
             warnings.warn(words, RuntimeWarning, stacklevel=5)
             return "lost"
