@@ -28,10 +28,10 @@ STRANGERS = {("privacy", room) for room in ("problems", "domains", "client", "se
 }
 # each noun imports only those before it
 NOUNS = [
-    "environment", "files", "kept", "checks", "serialize", "matrix", "payload", "rows", "domain",
-    "schedule", "roster", "holdings", "curves", "federation", "problem", "column_problem", "method",
-    "protocol", "channel", "participation", "ledger", "metrics", "stopping", "certificate",
-    "constants", "result",
+    "environment", "files", "kept", "checks", "groups", "serialize", "matrix", "payload", "rows",
+    "domain", "schedule", "roster", "holdings", "curves", "given", "federation", "problem",
+    "fitting", "column_problem", "method", "protocol", "channel", "participation", "ledger",
+    "metrics", "stopping", "certificate", "constants", "result",
 ]  # fmt: skip
 FILES = sorted(PACKAGE.rglob("*.py"))
 

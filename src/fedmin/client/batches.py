@@ -228,7 +228,7 @@ def _pick(rows: Shard, key: Array, turn: Array, places: Array) -> tuple[Array, A
 def _fetch(rows: Shard, drawn: tuple[Array, Array]) -> Rows:
     """The picked rows; those that are not there weigh 0."""
     batch = rows.take(drawn[0])
-    return Rows(batch.x, batch.y, jnp.where(drawn[1], batch.weight, 0))
+    return batch.weighing(jnp.where(drawn[1], batch.weight, 0))
 
 
 BATCHES = {

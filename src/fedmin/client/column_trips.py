@@ -277,7 +277,7 @@ def _nobody(problem: OnColumns, batches: Batches) -> Rows:
     """A batch of the right shape, with nothing in it."""
     owners = problem.owners
     y = jnp.zeros(owners.rows, jnp.int32)
-    rows = Rows(Dense(jnp.zeros((owners.rows, owners.width))), y, jnp.ones(owners.rows))
+    rows = Rows(Dense(jnp.zeros((owners.rows, owners.width))), y, jnp.ones(owners.rows), y)
     drawn = batches.draw(Shard.whole(rows), jax.random.key(0), jnp.int32(0))
     return batches.read(Shard.whole(rows), drawn)
 

@@ -32,6 +32,7 @@ import numpy as np
 
 from fedmin.core.federation import Federation
 from fedmin.core.files import write_text
+from fedmin.core.fitting import fitted
 from fedmin.core.kept import DamagedError, read_words, value_of
 from fedmin.core.problem import Problem, stacked
 from fedmin.core.rows import Rows, Shard
@@ -75,6 +76,9 @@ class Certificate:
     version: str
     solution: tuple[float, ...]
     reach: float | None = None  # to where all constraints are met, to first order; None: they are
+    names: tuple[str, ...] = ()  # what each constraint is on
+    bounds: tuple[float, ...] = ()  # U_m: F_m is the mean of what it is on, minus U_m
+    sizes: tuple[int | None, ...] = ()  # the rows that it is on, None where it is on all
 
     @property
     def verdict(self) -> str:
@@ -111,14 +115,29 @@ class Certificate:
                 row("stationarity, best multipliers", self.best_stationarity),
                 row("complementarity", self.complementarity),
             ]
-            lines += ["", f"{'constraint':<34}{'F_m':>12}  {'multiplier':>12}  {'best':>12}"]
-        nu = self.multipliers or (None,) * len(self.constraints)
-        for m, each in enumerate(zip(self.constraints, nu, self.best_multipliers, strict=True)):
-            lines.append(row(f"  {m + 1}", *each))
+            lines += ["", *self._limits()]
         if self.best_round is not None:
             lines += ["", row(f"best feasible, round {self.best_round}", self.best_objective)]
         verdict = [] if self.reach is None else [self.verdict]
         return "\n".join([*lines, *(f"note: {note}" for note in (*verdict, *self.notes))])
+
+    def _limits(self) -> list[str]:
+        """A line a constraint: on what and how many rows, its value, its limit, its multipliers."""
+        count = len(self.constraints)
+        names = self.names or tuple(f"F_{m + 1}" for m in range(count))
+        bounds, sizes = self.bounds or (0.0,) * count, self.sizes or (None,) * count
+        nu = self.multipliers or (None,) * count
+        heads = ("rows", "value", "limit", "above", "multiplier", "best")
+        width = max(20, *map(len, names)) + 4
+        lines = ["constraint".ljust(width) + "".join(head.rjust(12) for head in heads)]
+        for name, size, bound, value, *both in zip(
+            names, sizes, bounds, self.constraints, nu, self.best_multipliers, strict=True
+        ):
+            numbers = (value + bound, bound, value, *both)
+            cells = ["all" if size is None else f"{size:,}"]
+            cells += ["-" if n is None else f"{n:.5g}" for n in numbers]
+            lines.append(f"  {name}".ljust(width) + "".join(cell.rjust(12) for cell in cells))
+        return lines
 
     def save(self, path: str | Path) -> Path:
         """Write it as JSON."""
@@ -130,7 +149,8 @@ class Certificate:
         """Read what `save` wrote."""
         path = Path(path)
         found = value_of(path, read_words(path), cls)
-        several = (found.constraints, found.best_multipliers, found.multipliers)
+        several: list[Any] = [found.constraints, found.best_multipliers, found.multipliers]
+        several += [each or None for each in (found.names, found.bounds, found.sizes)]  # since 0.3
         if len({len(each) for each in several if each is not None}) > 1:
             raise DamagedError(path, "its constraints and multipliers are not as many")
         return found
@@ -173,6 +193,7 @@ def certify(
     >>> print(round(fedmin.certify(problem, federation, problem.init(None)).objective, 4))
     1.0986
     """
+    problem = fitted(problem, federation)
     objective, slope, limits, slopes = _measure(problem, federation, x)
     violation = max(0.0, limits.max(initial=0.0))
     active = limits >= -problem.tolerance
@@ -208,6 +229,9 @@ def certify(
         data=data_checksum(federation),
         version=version("fedmin"),
         solution=_numbers(x),
+        names=problem.limit_names(),
+        bounds=_numbers(problem.bounds()),
+        sizes=problem.limit_sizes(),
         reach=None if violation <= problem.tolerance else _reach(limits, slopes),
     )
 
@@ -281,7 +305,7 @@ def _numbers(values: Any) -> tuple[float, ...]:
 def _measure(problem: Problem, federation: Federation, x: Any) -> tuple[Any, ...]:
     """F_0, grad F_0, F_1..M and their gradients f[M, d], as NumPy arrays."""
     pool = federation.pool
-    rows = Rows(pool.x, pool.y, federation.measuring_weights())
+    rows = pool.weighing(federation.measuring_weights())
     # numbers become arrays, so that a new limit does not compile anew
     fluid = jax.tree.map(lambda a: jnp.asarray(a) if isinstance(a, float) else a, problem)
     values, slopes, value, slope = (

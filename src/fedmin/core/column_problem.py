@@ -59,7 +59,7 @@ class SplitProblem(Problem):
 
         def own(block, first, count):
             part = rows.x.columns(first, count, owners.width)
-            return self.embed(block, Rows(part, rows.y, rows.weight))
+            return self.embed(block, rows.holding(part))
 
         h = jax.vmap(own)(blocks, starts, sizes)
         return self.head(head, jnp.sum(h, axis=0) if self.additive else h, rows)

@@ -77,7 +77,7 @@ def constants(
     checks.at_least("entries", kept, 1)
     pool = jax.tree.map(jnp.asarray, federation.pool)
     x = problem.init(jax.random.key(0)) if x is None else jnp.asarray(x, pool.x.dtype)
-    everyone = Rows(pool.x, pool.y, jnp.asarray(federation.measuring_weights()))
+    everyone = pool.weighing(jnp.asarray(federation.measuring_weights()))
     kept = min(kept, size)
     whole = _largest(problem, x, Shard.whole(everyone), kept, iterations)
     starts, sizes = (jnp.asarray(a, jnp.int32) for a in (federation.starts, federation.sizes))

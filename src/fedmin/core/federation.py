@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -10,6 +11,7 @@ import numpy as np
 import scipy.sparse
 
 from fedmin.core import checks
+from fedmin.core.given import apart, at, check_holder, grouped, labels_of, names_of, shares_of
 from fedmin.core.matrix import Dense, SparseRows, matrix
 from fedmin.core.roster import ColumnOwners, Roster
 from fedmin.core.rows import Rows, rows
@@ -40,6 +42,12 @@ class Federation:
     split: Literal["rows", "features"] = "rows"
     columns: tuple[np.ndarray, ...] = field(default=())
     labels: str = "everyone"  # who knows y when columns are split; or "server", or a client's name
+    groups: tuple[str, ...] = ()  # the names of the groups that rows are in, if they are
+
+    def __post_init__(self) -> None:
+        if self.split == "rows" and not (self._held() > 0).all():
+            name = self.names[int(np.argmin(self._held()))]
+            raise ValueError(f"client {name}: all its rows weigh 0; leave the client out")
 
     @classmethod
     def from_parts(
@@ -53,12 +61,16 @@ class Federation:
         weights: Any = "sizes",
         names: Sequence[str] | None = None,
         classes: int | None = None,
+        groups: Any = None,
+        group_names: Sequence[str] | None = None,
         seed: int = 0,
     ) -> "Federation":
         """Rows split over clients: `parts` has the row numbers of each.
 
         A client's rows are shuffled once here (by `seed`), so that batches of consecutive rows are
-        random batches. Rows in no part are left out.
+        random batches. Rows in no part are left out. `groups` has a value a row, which says what
+        group it is in, for constraints on groups; test and server rows are then triples (x, y,
+        groups). Groups are in the order of `group_names`, or of their values.
         """
         count = x.shape[0] if hasattr(x, "shape") else len(x)
         parts = checks.check_partition(parts, count, covering=False)
@@ -68,19 +80,22 @@ class Federation:
         if len(y) != count:
             raise ValueError(f"y must have one entry a row: x has {count} rows, y has {len(y)}")
         sizes = np.array([len(part) for part in parts])
+        group, names_of_groups = grouped(groups, count, group_names)
+        beside = partial(apart, classes=classes, groups=names_of_groups)
         return cls(
-            pool=rows(matrix(x, order), _labels(y[order], classes)),
+            pool=rows(matrix(x, order), labels_of(y[order], classes), group=at(group, order)),
             sizes=sizes,
-            weights=_shares(weights, sizes),
-            names=_names(names, len(parts)),
+            weights=shares_of(weights, sizes),
+            names=names_of(names, len(parts)),
             classes=classes,
-            test=None if test is None else rows(test[0], _labels(test[1], classes)),
-            server_rows=None if server is None else rows(server[0], _labels(server[1], classes)),
+            test=beside("test rows", test),
+            server_rows=beside("server rows", server),
+            groups=names_of_groups,
         )
 
     @classmethod
-    def from_clients(cls, clients: Sequence[tuple[Any, Any]], **options: Any) -> "Federation":
-        """Rows that lie with their clients already: a pair (x, y) each.
+    def from_clients(cls, clients: Sequence[tuple[Any, ...]], **options: Any) -> "Federation":
+        """Rows that lie with their clients already: a pair (x, y) each, or (x, y, groups).
 
         >>> import numpy as np, fedmin
         >>> two = [(np.ones((2, 3)), np.zeros(2)), (np.ones((5, 3)), np.zeros(5))]
@@ -89,16 +104,23 @@ class Federation:
         """
         if not clients:
             raise ValueError("clients must be a list of at least one pair (x, y), got none")
-        widths = {np.shape(x)[1:] for x, _ in clients}
+        lengths = {len(client) for client in clients}
+        if lengths not in ({2}, {3}):
+            raise ValueError("every client must be a pair (x, y), or every one (x, y, groups)")
+        widths = {np.shape(x)[1:] for x, *_ in clients}
         if len(widths) > 1:
             raise ValueError(f"all clients must have the same features, got {sorted(widths)}")
         stack = scipy.sparse.vstack if scipy.sparse.issparse(clients[0][0]) else np.concatenate
-        edges = np.cumsum([0] + [np.shape(x)[0] for x, _ in clients])
+        edges = np.cumsum([0] + [np.shape(x)[0] for x, *_ in clients])
         parts = [np.arange(a, b) for a, b in pairwise(edges)]
-        x = stack([x for x, _ in clients])
-        return cls.from_parts(
-            x, np.concatenate([np.asarray(y) for _, y in clients]), parts, **options
+        x = stack([x for x, *_ in clients])
+        y, *groups = (
+            np.concatenate([np.asarray(client[k]) for client in clients])
+            for k in range(1, max(lengths))
         )
+        if groups:
+            options["groups"] = groups[0]
+        return cls.from_parts(x, y, parts, **options)
 
     @classmethod
     def from_columns(
@@ -111,11 +133,14 @@ class Federation:
         names: Sequence[str] | None = None,
         classes: int | None = None,
         labels: str = "everyone",
+        groups: Any = None,
+        group_names: Sequence[str] | None = None,
         seed: int = 0,
     ) -> "Federation":
         """Columns split over clients: all hold the same rows; `columns` has each one's features.
 
-        `labels` says who knows y: "everyone", the "server" only, or one client, by its name.
+        `labels` says who knows y: "everyone", the "server" only, or one client, by its name. They
+        know the rows' `groups` too, where there are such.
 
         >>> import numpy as np, fedmin
         >>> x, y = np.ones((4, 3)), np.zeros(4)
@@ -132,25 +157,30 @@ class Federation:
                 f"y must have one entry a row: x has {x.shape[0]} rows, y has {y.shape}"
             )
         blocks = tuple(checks.check_partition(columns, x.shape[1], what="columns"))
-        names = _names(names, len(blocks))
-        _check_holder(labels, names)
+        names = names_of(names, len(blocks))
+        check_holder(labels, names)
         order = np.concatenate(blocks)
         shuffled = np.random.default_rng(seed).permutation(x.shape[0])
         sizes = np.array([len(block) for block in blocks])
-        pool = rows(x[shuffled][:, order], _labels(y[shuffled], classes))
+        group, names_of_groups = grouped(groups, len(y), group_names)
+        labeled = labels_of(y[shuffled], classes)
+        pool = rows(x[shuffled][:, order], labeled, group=at(group, shuffled))
         # what the server has of each row: its label, and no features
-        held = Rows(Dense(np.zeros((pool.count, 0), pool.x.dtype)), pool.y, pool.weight)
+        held = pool.holding(Dense(np.zeros((pool.count, 0), pool.x.dtype)))
+        if test is not None:
+            test = (test[0][:, order], *test[1:])
         return cls(
             pool=pool,
             sizes=sizes,
-            weights=_shares("uniform", sizes),
+            weights=shares_of("uniform", sizes),
             names=names,
             classes=classes,
-            test=None if test is None else rows(test[0][:, order], _labels(test[1], classes)),
+            test=apart("test rows", test, classes, names_of_groups),
             server_rows=held if labels == "server" else None,
             split="features",
             columns=blocks,
             labels=labels,
+            groups=names_of_groups,
         )
 
     @property
@@ -193,6 +223,7 @@ class Federation:
             dtype=str(np.dtype(x.dtype)),
             slots=x.values.shape[1] if isinstance(x, SparseRows) else None,
             target=(str(np.dtype(y.dtype)), tuple(y.shape[1:])),
+            groups=self.groups,
             even=self.even,
             everyone=everyone,
             by_rows=self.by_rows,
@@ -245,8 +276,11 @@ class Federation:
         """Client i's own rows (or its own columns of all rows, y being 0 if it does not know y)."""
         begin, end = int(self.starts[i]), int(self.starts[i] + self.sizes[i])
         if self.split == "features":
-            y = self.pool.y if self.knows_labels[i] else np.zeros_like(self.pool.y)
-            return Rows(self.pool.x.columns(begin, end - begin, end - begin), y, self.pool.weight)
+            y, group = self.pool.y, self.pool.group
+            if not self.knows_labels[i]:
+                y, group = jax.tree.map(np.zeros_like, (y, group))
+            x = self.pool.x.columns(begin, end - begin, end - begin)
+            return Rows(x, y, self.pool.weight, group)
         return jax.tree.map(lambda a: a[begin:end], self.pool)
 
     def label_counts(self) -> np.ndarray | None:
@@ -284,47 +318,3 @@ class Federation:
             f"Federation({self.num_clients} clients, {count} rows x {features} features, "
             f"split by {self.split}{f', {self.classes} classes' if self.classes else ''})"
         )
-
-
-def _shares(weights: Any, sizes: np.ndarray) -> np.ndarray:
-    if isinstance(weights, str):
-        checks.known("weights", weights, ["sizes", "uniform"])
-        weights = sizes if weights == "sizes" else np.ones(len(sizes))
-    shares = np.asarray(weights, float)
-    if shares.shape != sizes.shape or not (shares > 0).all() or not np.isfinite(shares).all():
-        raise ValueError(
-            f"weights must be 'sizes', 'uniform' or {len(sizes)} positive numbers, got {weights!r}"
-        )
-    return shares / shares.sum()
-
-
-def _names(names: Sequence[str] | None, count: int) -> tuple[str, ...]:
-    if names is None:
-        return tuple(str(i) for i in range(count))
-    if len(names) != count:
-        raise ValueError(f"names must be one a client: {count} clients, {len(names)} names")
-    return tuple(str(name) for name in names)
-
-
-def _check_holder(labels: str, names: tuple[str, ...]) -> None:
-    """Refuse labels at nobody, or at two by the same name."""
-    places = ("everyone", "server")
-    checks.known("holder of the labels", labels, (*places, *names))
-    if labels in places and labels in names:
-        raise ValueError(f"labels={labels!r} is also a client's name; give that client another one")
-    if len(set(names)) < len(names):
-        raise ValueError(f"clients that split columns need different names, got {names}")
-
-
-def _labels(y: Any, classes: int | None) -> np.ndarray:
-    y = np.asarray(y)
-    if classes is None:
-        return y
-    if y.dtype.kind not in "iub":
-        raise ValueError(f"labels must be whole numbers 0..{classes - 1}, got {y.dtype} values")
-    outside = np.flatnonzero((y < 0) | (y >= classes))
-    if len(outside):
-        raise ValueError(
-            f"labels must be in 0..{classes - 1}; row {outside[0]} has label {y[outside[0]]}"
-        )
-    return y

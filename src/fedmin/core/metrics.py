@@ -110,7 +110,7 @@ class GradientNorm(OfGradient):
     """
 
     def names(self, problem, rows):
-        return ("gradient_norm",)
+        return ("gradient_norm" if self.on == "train" else "test_gradient_norm",)
 
     def number(self, problem, x, g):
         return jnp.linalg.norm(g)
@@ -124,7 +124,8 @@ class Optimality(Metric):
     stationarity       |grad F_0(x) + sum nu_m grad F_m(x)|, with the method's multipliers nu
     complementarity    the largest |nu_m F_m(x)|
 
-    Without constraints only stationarity is left, the length of the gradient.
+    Without constraints only stationarity is left, the length of the gradient. On test rows the
+    names begin with test_: which model meets the constraints is a matter of the clients' rows.
 
     >>> import fedmin
     >>> problem = fedmin.subject_to(fedmin.Logistic(2), fedmin.NormAtMost(1.0))
@@ -136,10 +137,11 @@ class Optimality(Metric):
     needs = frozenset({"gradients"})
 
     def names(self, problem, rows):
-        if not problem.num_constraints:
-            return ("stationarity",)
-        each = numbered("constraint", problem.num_constraints)
-        return (*each, "violation", "stationarity", "complementarity")
+        found: tuple[str, ...] = ("stationarity",)
+        if problem.num_constraints:
+            each = numbered("constraint", problem.num_constraints)
+            found = (*each, "violation", "stationarity", "complementarity")
+        return found if self.on == "train" else tuple(f"test_{name}" for name in found)
 
     def measure(self, problem, x, rows):
         values, slopes, _ = problem.sums(x, rows)
@@ -173,7 +175,7 @@ class WolfeGap(OfGradient):
     """
 
     def names(self, problem, rows):
-        return ("gap",)
+        return ("gap" if self.on == "train" else "test_gap",)
 
     def number(self, problem, x, g):
         return problem.domain.gap(x, g)

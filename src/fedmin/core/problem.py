@@ -4,6 +4,7 @@ A problem gives `losses`; values, gradients and products with the Hessian follow
 Column 0 of `losses` is the objective, columns 1..M are constraints, each a mean that must be <= 0.
 """
 
+import dataclasses
 import inspect
 import math
 from abc import abstractmethod
@@ -13,9 +14,11 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from fedmin.core.domain import Domain, Free
+from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows, Shard
 
 
@@ -106,6 +109,26 @@ class Problem(eqx.Module):
     def check(self, features: int, classes: int | None, y: Any) -> None:
         """Refuse data that do not fit, before any work."""
 
+    def tally(self, rows: Rows, roster: Roster) -> np.ndarray:
+        """f[2, k]: weights and numbers of rows that must be known before round 0, summed over a
+        client's own rows; such as those of each group. Most problems need none."""
+        return np.zeros((2, 0))
+
+    def fitted(self, counts: np.ndarray, roster: Roster) -> "Problem":
+        """The same, told what `tally` comes to over all rows: shares of the whole, numbers of rows.
+
+        Refuses counts that it cannot work with, such as a group without rows.
+        """
+        return self
+
+    def limit_names(self) -> tuple[str, ...]:
+        """What each constraint is on, in a word or two."""
+        return tuple(f"F_{m + 1}" for m in range(self.num_constraints))
+
+    def limit_sizes(self) -> tuple[int | None, ...]:
+        """How many rows each constraint is on, None where it is on all of them."""
+        return (None,) * self.num_constraints
+
     # derived, once for all problems
 
     def totals(self, x: Array, rows: Rows) -> Array:
@@ -168,7 +191,7 @@ class Problem(eqx.Module):
         """`sums` as means: values f[1 + M] and 1 + M gradients by the tensors of x."""
         if rows.count <= self.window:
             # weights that add up to one: the gradients then need not be divided
-            shares = Rows(rows.x, rows.y, rows.weight / jnp.sum(rows.weight))
+            shares = rows.weighing(rows.weight / jnp.sum(rows.weight))
             return self.sums(x, shares)[:2]
         sums, slopes, weight = Shard.whole(rows).sum(partial(self.sums, x), self.window)
         return sums / weight, jax.tree.map(lambda a: a / weight, slopes)
@@ -273,6 +296,18 @@ class Wrapped(Problem):
 
     def check(self, features, classes, y):
         self.inner.check(features, classes, y)
+
+    def tally(self, rows, roster):
+        return self.inner.tally(rows, roster)
+
+    def fitted(self, counts, roster):
+        return dataclasses.replace(self, inner=self.inner.fitted(counts, roster))
+
+    def limit_names(self):
+        return self.inner.limit_names()
+
+    def limit_sizes(self):
+        return self.inner.limit_sizes()
 
     def predict(self, x: Array, rows: Rows) -> Array:
         """What the problem predicts, if it does."""

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from fedmin.core import groups
 from fedmin.core.matrix import Dense, Matrix, SparseRows
 from fedmin.core.rows import Columns, Rows, Shard
 
@@ -58,6 +59,7 @@ class Roster(eqx.Module):
     dtype: str = eqx.field(static=True)  # of features and weights
     slots: int | None = eqx.field(static=True)  # entries of a sparse row; None if rows are dense
     target: tuple[str, tuple[int, ...]] = eqx.field(static=True)  # type and shape of a row's y
+    groups: tuple[str, ...] = eqx.field(default=(), static=True)  # names, where rows are in groups
     even: bool = eqx.field(default=False, static=True)  # all have as many rows, of weight 1
     everyone: bool = eqx.field(default=True, static=True)  # every round has all clients in it
     by_rows: bool = eqx.field(default=False, static=True)  # p_i are the clients' shares of the rows
@@ -74,7 +76,7 @@ class Roster(eqx.Module):
 
     def unnamed(self) -> "Roster":
         """The same without names: what is compiled does not depend on them."""
-        return dataclasses.replace(self, names=())
+        return dataclasses.replace(self, names=(), groups=("",) * len(self.groups))
 
     def share(self, i: int) -> np.ndarray:
         """p_i, as a number of the run's type."""
@@ -91,7 +93,7 @@ class Roster(eqx.Module):
             missing = self.capacity - rows.count
             padded: Rows = jax.tree.map(lambda a: _pad(a, missing), rows)
             return Shard(padded, number(0), number(rows.count), self.capacity, self.even)
-        own = Rows(_widened(rows.x, self.owners.width), rows.y, rows.weight)
+        own = rows.holding(_widened(rows.x, self.owners.width))
         pool = jax.tree.map(jnp.asarray, own)
         count, labeled = self.owners.sizes[i], jnp.asarray(self.knows_labels(i))
         return Columns(pool, number(0), number(count), number(i), labeled, self.owners.width)
@@ -117,7 +119,8 @@ class Roster(eqx.Module):
         else:
             places = jnp.zeros((count, self.slots), jnp.int32)
             x = SparseRows(places, jnp.zeros(places.shape, self.dtype), features)
-        return Rows(x, jnp.zeros((count, *shape), kind), jnp.zeros(count, self.dtype))
+        group = jnp.zeros(count, jnp.int32) if self.groups else None
+        return Rows(x, jnp.zeros((count, *shape), kind), jnp.zeros(count, self.dtype), group)
 
     def check(self, i: int, rows: Rows) -> None:
         """Refuse rows that are not what the others were told of client i."""
@@ -130,9 +133,12 @@ class Roster(eqx.Module):
             ("type", str(np.dtype(x.dtype)), self.dtype),
             ("entries of a sparse row", slots, self.slots),
             ("type and shape of y", kind, self.target),
+            ("groups", rows.group is not None, bool(self.groups)),
         ):
             if found != said:
                 raise ValueError(f"client {name}: {what}: the roster says {said}, it has {found}")
+        if rows.group is not None:
+            groups.within(f"client {name}", rows.group, self.groups)
         if rows.count > most or (self.owners is not None and rows.count != most):
             raise ValueError(f"client {name} has {rows.count} rows; the roster says {most}")
         # else zeros that only fill up would count as rows

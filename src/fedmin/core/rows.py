@@ -30,27 +30,44 @@ class Rows(eqx.Module):
     x: Matrix  # [n, features]
     y: Array | np.ndarray  # [n, ...] labels or values
     weight: Array | np.ndarray  # f[n]
+    group: Array | np.ndarray | None = None  # i[n] which group a row is in, where there are groups
 
     @property
     def count(self) -> int:
         """How many rows, padding included."""
         return self.weight.shape[0]
 
+    def weighing(self, weight: Array | np.ndarray) -> "Rows":
+        """The same rows with other weights."""
+        return Rows(self.x, self.y, weight, self.group)
+
+    def holding(self, x: Matrix) -> "Rows":
+        """The same rows with other features."""
+        return Rows(x, self.y, self.weight, self.group)
+
     def take(self, i: Array) -> "Rows":
         """The rows with these indices."""
-        y, weight = jax.tree.map(
-            lambda a: jnp.asarray(a).at[i].get(mode="promise_in_bounds"), (self.y, self.weight)
-        )
-        return Rows(self.x.take(i), y, weight)
+        return Rows(self.x.take(i), *_beside(self, i))
 
     def window(self, start: Array, size: int) -> "Rows":
         """`size` rows from `start` on."""
-        y, weight = (window(a, start, size) for a in (self.y, self.weight))
-        return Rows(self.x.window(start, size), y, weight)
+        beside = (self.y, self.weight, self.group)
+        y, weight, group = jax.tree.map(lambda a: window(a, start, size), beside)
+        return Rows(self.x.window(start, size), y, weight, group)
 
 
-def rows(x: Any, y: Any, weight: Any = None) -> Rows:
+def _beside(rows: Rows, i: Array) -> tuple[Any, ...]:
+    """What stands beside x in the rows with these indices: y, weight and group."""
+    return jax.tree.map(
+        lambda a: jnp.asarray(a).at[i].get(mode="promise_in_bounds"),
+        (rows.y, rows.weight, rows.group),
+    )
+
+
+def rows(x: Any, y: Any, weight: Any = None, group: Any = None) -> Rows:
     """`Rows` from plain arrays (x may be a SciPy sparse matrix), checked.
+
+    `group` has the number of each row's group, 0, 1, ..., where rows are in groups.
 
     >>> import numpy as np, fedmin
     >>> fedmin.rows(np.ones((3, 2)), [0, 1, 0]).x.shape
@@ -68,7 +85,20 @@ def rows(x: Any, y: Any, weight: Any = None) -> Rows:
     weight = np.ones(count, x.dtype) if weight is None else np.asarray(weight, x.dtype)
     if weight.shape != (count,) or (weight < 0).any() or not np.isfinite(weight).all():
         raise ValueError(f"weight must be {count} numbers of at least 0, got shape {weight.shape}")
-    return Rows(x, y, weight)
+    if not (weight > 0).any():
+        raise ValueError(f"all {count} rows weigh 0: nothing would count; leave them out")
+    return Rows(x, y, weight, None if group is None else _numbers(group, count))
+
+
+def _numbers(group: Any, count: int) -> np.ndarray:
+    """The groups' numbers as they are kept."""
+    group = np.asarray(group)
+    if group.shape != (count,) or group.dtype.kind not in "iub" or (group < 0).any():
+        raise ValueError(
+            f"group must be {count} whole numbers of at least 0, got {group.dtype} values of "
+            f"shape {group.shape}"
+        )
+    return group.astype(np.int32)
 
 
 class Shard(eqx.Module):
@@ -105,13 +135,13 @@ class Shard(eqx.Module):
         rows = self.pool.window(at, count)
         place = at + jnp.arange(count, dtype=jnp.int32)
         mine = (place >= begin) & (place < self.start + self.size)
-        return Rows(rows.x, rows.y, jnp.where(mine, rows.weight, 0))
+        return rows.weighing(jnp.where(mine, rows.weight, 0))
 
     def block(self, j: Array, count: int) -> Rows:
         """The j-th `count` rows of the client; those beyond its last weigh 0."""
         if self.even and self.capacity % count == 0:  # then none is, and nothing need be asked
             rows = self.pool.window(self.start + j * count, count)
-            return Rows(rows.x, rows.y, jnp.ones_like(rows.weight))
+            return rows.weighing(jnp.ones_like(rows.weight))
         return self.window(j * count, count)
 
     def sum(self, function: Callable[[Rows], Any], most: int) -> Any:
@@ -137,7 +167,7 @@ class Columns(eqx.Module):
     """One client's columns of all rows, `count` of them, from `first` on in a pool of all columns.
 
     Its rows have `width` features, as many as the widest client's; those beyond its own are 0. It
-    is read like a `Shard`. A client that does not hold the labels reads zeros.
+    is read like a `Shard`. A client that does not hold the labels reads zeros, of groups too.
 
     >>> import jax, jax.numpy as jnp, numpy as np, fedmin
     >>> pool = jax.tree.map(jnp.asarray, fedmin.rows(np.arange(10).reshape(2, 5), [1, 2]))
@@ -168,10 +198,8 @@ class Columns(eqx.Module):
         """The client's part of the rows with these indices."""
         whole = self.pool
         x = whole.x.take_columns(i, self.first, self.count, self.width)
-        y, weight = (
-            jnp.asarray(a).at[i].get(mode="promise_in_bounds") for a in (whole.y, whole.weight)
-        )
-        return Rows(x, self._known(y), weight)
+        y, weight, group = _beside(whole, i)
+        return Rows(x, self._known(y), weight, self._known(group))
 
     def block(self, j: Array, count: int) -> Rows:
         """The client's part of the j-th `count` rows; those beyond the last weigh 0."""
@@ -183,7 +211,7 @@ class Columns(eqx.Module):
 
     def _own(self, rows: Rows) -> Rows:
         x = rows.x.columns(self.first, self.count, self.width)
-        return Rows(x, self._known(jnp.asarray(rows.y)), jnp.asarray(rows.weight))
+        return Rows(x, self._known(rows.y), jnp.asarray(rows.weight), self._known(rows.group))
 
-    def _known(self, y: Array) -> Array:
-        return jnp.where(self.labeled, y, jnp.zeros_like(y))
+    def _known(self, beside: Any) -> Any:
+        return jax.tree.map(lambda a: jnp.where(self.labeled, a, jnp.zeros_like(a)), beside)

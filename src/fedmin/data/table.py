@@ -9,7 +9,17 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fedmin.data.table_checks import as_labels, as_matrix, as_targets, check_columns, check_ids
+from fedmin.core.checks import known
+from fedmin.core.groups import numbered
+from fedmin.data.scales import column_max, moments, nonzero, unit_rows
+from fedmin.data.table_checks import (
+    as_labels,
+    as_matrix,
+    as_targets,
+    check_columns,
+    check_groups,
+    check_ids,
+)
 
 __all__ = ["Table"]
 
@@ -33,6 +43,9 @@ class Table:
         image_shape: (height, width, channels) when a row is an image.
         columns: who owns which columns, party name -> column indices, for vertical data.
         meta: source, license, citation and the like.
+        groups: which group each row is in, a value a row (kept as numbers, in the order of the
+            values), or numbers if there are `group_names`; see `grouped`.
+        group_names: one name a group.
 
     >>> import numpy as np
     >>> from fedmin.data import Table
@@ -55,6 +68,8 @@ class Table:
     image_shape: tuple[int, int, int] | None = None
     columns: Mapping[str, np.ndarray] | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
+    groups: Any = None
+    group_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         put = lambda key, value: object.__setattr__(self, key, value)
@@ -82,6 +97,10 @@ class Table:
                 )
         if self.columns is not None:
             put("columns", check_columns(self.name, self.columns, d))
+        if self.groups is not None:
+            numbers, names = check_groups(self.name, self.groups, n, self.group_names)
+            put("groups", numbers)
+            put("group_names", names)
         if self.test is not None:
             self._check_test(self.test)
 
@@ -95,6 +114,11 @@ class Table:
             raise ValueError(
                 f"{self.name}: the test rows have classes={test.classes}, "
                 f"the training rows classes={self.classes}"
+            )
+        if test.group_names != self.group_names:
+            raise ValueError(
+                f"{self.name}: the test rows have the groups {test.group_names}, "
+                f"the training rows {self.group_names}"
             )
 
     @property
@@ -134,6 +158,8 @@ class Table:
             parts.append("regression" if self.classes is None else f"{self.classes} classes")
         if self.columns is not None:
             parts.append(f"columns of {', '.join(self.columns)}")
+        if self.group_names is not None:
+            parts.append(f"groups {', '.join(self.group_names)}")
         if self.test is not None:
             parts.append(f"test {self.test.rows} rows")
         return f"Table({self.name!r}, {', '.join(parts)})"
@@ -159,6 +185,7 @@ class Table:
             x=self.x[indices],
             y=None if self.y is None else self.y[indices],
             ids=None if self.ids is None else self.ids[indices],
+            groups=None if self.groups is None else self.groups[indices],
         )
 
     def merged(self) -> Table:
@@ -177,8 +204,59 @@ class Table:
             x=stack([self.x, self.test.x]),
             y=both(self.y, self.test.y),
             ids=both(self.ids, self.test.ids),
+            groups=both(self.groups, self.test.groups),
             test=None,
         )
+
+    def grouped(self, by, *, test=None, names=None) -> Table:
+        """The rows in groups, for constraints on groups: beside x, where no scaling changes them.
+
+        `by` is a column, by its name or its number, whose values become the groups; or a value a
+        row, and then the test rows' values are given by `test`. Groups are in the order of `names`,
+        or of their values. A column stays where it is, among the features.
+
+        >>> import numpy as np
+        >>> from fedmin.data import Table
+        >>> table = Table("toy", [[0.0, 5.0], [1.0, 7.0]], [1.0, 2.0], feature_names=("sex", "age"))
+        >>> table.grouped("sex").standardized().groups
+        array([0, 1], dtype=int32)
+        """
+        given, other = by, test
+        if isinstance(by, str | int | np.integer):
+            if test is not None:
+                raise ValueError(f"{self.name}: test={test!r} goes with values, not with a column")
+            place = self._column(by if isinstance(by, str) else int(by))
+            given = self._values_of(place)
+            other = None if self.test is None else self.test._values_of(place)
+        elif (test is None) != (self.test is None):
+            raise ValueError(
+                f"{self.name}: it has {'no' if self.test is None else self.test.rows} test rows; "
+                f"groups given as values need test=... where there are, and nowhere else"
+            )
+        numbers, found = numbered(f"{self.name}: groups", given, self.rows, names)
+        held = self.test
+        if held is not None:
+            rest, _ = numbered(f"{held.name}: groups", other, held.rows, found)
+            held = replace(held, groups=rest, group_names=found)
+        return replace(self, groups=numbers, group_names=found, test=held)
+
+    def _column(self, name: str | int) -> int:
+        """The place of a column that is given by its name or its number."""
+        if isinstance(name, str):
+            if self.feature_names is None:
+                raise ValueError(
+                    f"{self.name}: its columns have no names; give the number of one, "
+                    f"0..{self.features - 1}, in place of {name!r}"
+                )
+            known("column", name, self.feature_names)
+            return self.feature_names.index(name)
+        if not 0 <= name < self.features:
+            raise ValueError(f"{self.name}: column {name}; there are 0..{self.features - 1}")
+        return name
+
+    def _values_of(self, place: int) -> np.ndarray:
+        column = self.x[:, [place]]
+        return (column.toarray() if self.sparse else column)[:, 0]
 
     def binary(self, positive) -> Table:
         """Two classes: 1 where the label is `positive` (one label or several), else 0.
@@ -209,8 +287,8 @@ class Table:
         >>> abs(float(load("wine").standardized().x.mean())) < 1e-6
         True
         """
-        mean, std = _moments(self.x)
-        return self._affine(None if self.sparse else mean, _nonzero(std))
+        mean, std = moments(self.x)
+        return self._affine(None if self.sparse else mean, nonzero(std))
 
     def scaled(self, how: str = "max") -> Table:
         """Columns or rows to a common size, measured on the training rows.
@@ -224,15 +302,15 @@ class Table:
         1.0
         """
         if how == "max":
-            return self._affine(None, _nonzero(_column_max(self.x)))
+            return self._affine(None, nonzero(column_max(self.x)))
         if how == "minmax":
             if self.sparse:
                 raise ValueError(f"{self.name}: scaled('minmax') would make it dense; use 'max'")
             low, high = self.x.min(axis=0), self.x.max(axis=0)
-            return self._affine(low, _nonzero(high - low))
+            return self._affine(low, nonzero(high - low))
         if how == "rows":
             test = None if self.test is None else self.test.scaled("rows")
-            return replace(self, x=_unit_rows(self.x), test=test)
+            return replace(self, x=unit_rows(self.x), test=test)
         raise ValueError(f"{self.name}: scaled({how!r}); it takes 'max', 'minmax' or 'rows'")
 
     def _affine(self, shift, scale) -> Table:
@@ -242,35 +320,3 @@ class Table:
         else:
             x = (self.x - (0.0 if shift is None else shift)) / scale
         return replace(self, x=x, test=test)
-
-
-def _moments(x) -> tuple[np.ndarray, np.ndarray]:
-    # float64 throughout: in float32 the variance of a large column loses most of its digits
-    if sp.issparse(x):
-        n, d = x.shape
-        values = x.data.astype(np.float64)
-        mean = np.bincount(x.indices, values, d) / n
-        stored = np.bincount(x.indices, minlength=d)
-        apart = np.bincount(x.indices, (values - mean[x.indices]) ** 2, d)
-        std = np.sqrt((apart + (n - stored) * mean**2) / n)
-    else:
-        mean, std = x.mean(axis=0, dtype=np.float64), x.std(axis=0, dtype=np.float64)
-    # what a constant float32 column shows is rounding, and dividing by it would blow it up
-    return mean, np.where(std > 1e-7 * np.abs(mean), std, 0.0)
-
-
-def _column_max(x) -> np.ndarray:
-    if sp.issparse(x):
-        return np.asarray(abs(x).max(axis=0).todense()).ravel()
-    return np.abs(x).max(axis=0)
-
-
-def _unit_rows(x):
-    if sp.issparse(x):
-        length = np.sqrt(np.asarray(x.multiply(x).sum(axis=1), dtype=np.float64).ravel())
-        return (sp.diags_array(1.0 / _nonzero(length)) @ x).tocsr()
-    return x / _nonzero(np.linalg.norm(x, axis=1, keepdims=True))
-
-
-def _nonzero(scale: np.ndarray) -> np.ndarray:
-    return np.where(scale > 0, scale, 1.0)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import scipy.sparse as sp
+
+from fedmin.core.groups import numbered, within
 
 
 def as_matrix(name: str, x):
@@ -90,6 +92,17 @@ def check_columns(name: str, columns: Mapping, features: int) -> dict[str, np.nd
             f"{features} columns must have exactly one owner"
         )
     return owned
+
+
+def check_groups(
+    name: str, groups, rows: int, names: Sequence[str] | None
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """The number of each row's group and the groups' names; with names, numbers are given."""
+    groups = _one_per_row(name, "groups", groups, rows)
+    if names is None:
+        return numbered(f"{name}: groups", groups, rows)
+    names = tuple(str(each) for each in names)
+    return within(name, groups, names), names
 
 
 def _one_per_row(name: str, what: str, values, rows: int) -> np.ndarray:

@@ -6,13 +6,13 @@ May import: core. To add one, copy `Huber` in `linear.py`: init, losses, check, 
 
 from fedmin.problems.constrained import (
     Constraint,
-    GroupLossAtMost,
     LossAtMost,
     NormAtMost,
     RowMean,
     smallest,
     subject_to,
 )
+from fedmin.problems.groups import GroupLossAtMost
 from fedmin.problems.linear import Huber, LeastSquares, Logistic, Poisson, Softmax
 from fedmin.problems.loss import from_loss
 from fedmin.problems.network import CNN, MLP, LeNet

@@ -1,24 +1,26 @@
 """Constraints on any problem: means over all rows that must be <= 0.
 
-    fedmin.subject_to(problem, fedmin.GroupLossAtMost((0.4, 0.4), column=3))
+    fedmin.subject_to(problem, fedmin.GroupLossAtMost((0.4, 0.4), by="groups"))
     fedmin.smallest(problem, loss_at_most=0.13)
 
 A constraint says what each row adds to its mean; it sees the model, the rows and the problem's own
 loss on each of them.
 """
 
+import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Literal, cast
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from fedmin.core import checks
 from fedmin.core.column_problem import SplitProblem
-from fedmin.core.matrix import Dense
 from fedmin.core.problem import Problem, Wrapped
+from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows
 
 
@@ -44,6 +46,31 @@ class Constraint(eqx.Module):
         """The numbers U that are subtracted from its means, 0 where there is no such number."""
         return (0.0,) * self.count
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What each of them is on, in a word or two."""
+        return (type(self).__name__,) * self.count
+
+    @property
+    def sizes(self) -> tuple[int | None, ...]:
+        """How many rows each of them is on, None where it is on all of them."""
+        return (None,) * self.count
+
+    def counted(self, roster: Roster) -> int:
+        """k: how many kinds of rows it must know the number of before round 0."""
+        return 0
+
+    def tally(self, rows: Rows, roster: Roster) -> np.ndarray:
+        """f[2, k]: the weights of a client's rows of each kind, and how many they are."""
+        return np.zeros((2, 0))
+
+    def fitted(self, counts: np.ndarray, roster: Roster) -> "Constraint":
+        """The same, told what `tally` comes to over all rows; refuses what it cannot work with."""
+        return self
+
+    def check(self, features: int) -> None:
+        """Refuse rows of so many features, if they do not fit."""
+
     @abstractmethod
     def values(self, x: Array, rows: Rows, loss: Array) -> Array:
         """f[n, count]: what each row adds, given the problem's loss f[n] on it."""
@@ -63,50 +90,15 @@ class LossAtMost(Constraint):
     def of_loss(self) -> bool:
         return True
 
+    @property
+    def names(self):
+        return ("loss",)
+
     def bounds(self):
         return (self.limit,)
 
     def values(self, x, rows, loss):
         return (loss - self.limit)[:, None]
-
-
-class GroupLossAtMost(Constraint):
-    """The mean loss within each group of rows is at most its limit.
-
-    Groups 0, 1, .. are the labels or, with `column`, the values of that feature. Each mean is taken
-    over all rows, those of other groups adding 0: it is the group's excess times its share of rows.
-
-    >>> import fedmin
-    >>> fedmin.GroupLossAtMost((0.4, 0.5), column=3).count
-    2
-    """
-
-    limits: tuple[float, ...]
-    column: int | None = eqx.field(default=None, static=True)
-
-    def __check_init__(self):
-        checks.is_a("limits", self.limits, tuple, "(0.4, 0.5), a limit a group")
-        checks.at_least("groups", len(self.limits), 1)
-        if self.column is not None:
-            checks.at_least("column", self.column, 0)
-
-    @property
-    def count(self) -> int:
-        return len(self.limits)
-
-    @property
-    def of_loss(self) -> bool:
-        return self.column is None
-
-    def values(self, x, rows, loss):
-        if self.column is None:
-            group = rows.y
-        elif isinstance(rows.x, Dense):
-            group = rows.x.values[:, self.column]
-        else:
-            group = rows.x @ jnp.zeros(rows.x.shape[1], loss.dtype).at[self.column].set(1)
-        each = [jnp.where(group == g, loss - limit, 0) for g, limit in enumerate(self.limits)]
-        return jnp.stack(each, axis=1)
 
 
 class NormAtMost(Constraint):
@@ -121,6 +113,10 @@ class NormAtMost(Constraint):
 
     def __check_init__(self):
         checks.positive("radius", self.radius)
+
+    @property
+    def names(self):
+        return ("|x|^2",)
 
     def bounds(self):
         return (self.radius**2,)
@@ -185,6 +181,21 @@ class Constrained(Wrapped):
     def bounds(self):
         return tuple(bound for limit in self.limits for bound in limit.bounds())
 
+    def limit_names(self):
+        return tuple(name for limit in self.limits for name in limit.names)
+
+    def limit_sizes(self):
+        return tuple(size for limit in self.limits for size in limit.sizes)
+
+    def tally(self, rows, roster):
+        return np.concatenate([limit.tally(rows, roster) for limit in self.limits], axis=1)
+
+    def fitted(self, counts, roster):
+        edges = np.cumsum([limit.counted(roster) for limit in self.limits])
+        parts = np.split(counts, edges[:-1], axis=1)
+        each = [limit.fitted(part, roster) for limit, part in zip(self.limits, parts, strict=True)]
+        return dataclasses.replace(self, limits=tuple(each))
+
     def _with_limits(self, x: Any, rows: Rows, loss: Array) -> Array:
         first = jnp.zeros_like(loss) if self.bare else loss
         limits = [limit.values(x, rows, loss) for limit in self.limits]
@@ -199,9 +210,7 @@ class Constrained(Wrapped):
     def check(self, features, classes, y):
         super().check(features, classes, y)
         for limit in self.limits:
-            column = getattr(limit, "column", None)
-            if column is not None and column >= features:
-                raise ValueError(f"column must be below {features}, got {column}")
+            limit.check(features)
 
 
 class SplitConstrained(Constrained, SplitProblem):

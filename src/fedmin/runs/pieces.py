@@ -5,6 +5,7 @@ that run the same thing are the same. What a section takes is in sections.py.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fedmin import data
@@ -57,12 +58,20 @@ def _table(document: Document, words: Words) -> Any:
         document.fail("data", f"[data] needs a name; {checks.nearest('', data.DATASETS)}")
     pick(document, "data.name", words["name"], SECTIONS["data"])
     chosen = _own(document, words, "data")
-    standardize = chosen.pop("standardize", False)
+    standardize, groups = chosen.pop("standardize", False), chosen.pop("groups", None)
     try:
         table = data.load(words["name"], **chosen)
+        if groups is not None:  # before any scaling
+            table = _grouped(table, groups)
     except (ValueError, TypeError) as error:
         document.refuse("data", words, error)
     return table.standardized() if standardize else table
+
+
+def _grouped(table: Any, by: str | int) -> Any:
+    if isinstance(table, data.Synthetic):
+        return replace(table, table=table.table.grouped(by))
+    return table.grouped(by)
 
 
 def _own(document: Document, words: Words, section: str, *only: str) -> dict[str, Any]:

@@ -27,7 +27,11 @@ def fields_at(section: str, name: Any) -> dict[str, Field]:
     if section == "data":
         make, first = maker(name) if known else (None, ())
         options = {} if make is None else dict([*fields_of(make).items()][len(first) :])
-        return {**options, "standardize": Field(bool, False, False)}
+        own = {
+            "groups": Field(str | int | None, False, None),
+            "standardize": Field(bool, False, False),
+        }
+        return {**options, **own}
     fields = fields_of(SECTIONS[section].registry[name]) if known else {}
     if section == "partition":
         outer = fields_of(data.partition)

@@ -72,7 +72,8 @@ def partition(
     how, table = _resolve(how, table)
     if table.y is None:
         raise ValueError(f"{table.name}: it has no labels (y is None); a federation needs them")
-    test = None if table.test is None else (table.test.x, table.test.y)
+    test = None if table.test is None else _rows_of(table.test)
+    groups = _groups_of(table)
     if getattr(how, "split", "rows") == "features":
         if server_rows:
             raise ValueError("server_rows: the server has no rows when columns are split")
@@ -80,7 +81,7 @@ def partition(
         names = how.names(table)
         return Federation.from_columns(
             table.x, table.y, columns, test=test, names=names, classes=table.classes,
-            labels=labels, seed=seed,
+            labels=labels, seed=seed, **groups,
         )  # fmt: skip
     if labels != "everyone":
         raise ValueError(f"labels={labels!r}: with rows split every client has its rows' labels")
@@ -106,7 +107,27 @@ def partition(
         names=names,
         classes=table.classes,
         seed=seed,
+        **groups,
     )
+
+
+def _named_groups(table: Table) -> Any:
+    """The name of each row's group."""
+    assert table.group_names is not None
+    return np.asarray(table.group_names)[table.groups]
+
+
+def _groups_of(table: Table) -> dict[str, Any]:
+    """What a federation is told of the groups of a table."""
+    if table.groups is None:
+        return {}
+    return {"groups": _named_groups(table), "group_names": table.group_names}
+
+
+def _rows_of(table: Table, mine: Any = slice(None)) -> tuple[Any, ...]:
+    """Rows that no client has: x, y and, where there are such, groups."""
+    groups = () if table.groups is None else (_named_groups(table)[mine],)
+    return (table.x[mine], None if table.y is None else table.y[mine], *groups)
 
 
 def _resolve(how: Any, table: Table | Synthetic) -> tuple[Any, Table]:
@@ -134,4 +155,4 @@ def _server(table: Table, server_rows: int, seed: int):
     # a stream of its own, so that setting rows aside does not change how the rest is drawn
     order = np.random.default_rng([seed, 1]).permutation(table.rows)
     mine, rest = np.sort(order[:server_rows]), np.sort(order[server_rows:])
-    return (table.x[mine], None if table.y is None else table.y[mine]), rest
+    return _rows_of(table, mine), rest

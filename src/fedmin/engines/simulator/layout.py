@@ -61,7 +61,7 @@ def _bare(federation: Federation, roster: Roster) -> Data:
         pool=pool,
         starts=_integers(federation.starts),
         sizes=_integers(federation.sizes),
-        train=Rows(pool.x, pool.y, federation.measuring_weights()),
+        train=pool.weighing(federation.measuring_weights()),
         test=test,
         server_rows=federation.server_rows,
         knows_labels=federation.knows_labels,  # type: ignore[arg-type]

@@ -1,0 +1,84 @@
+"""What a federation is given, checked before anything is made of it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fedmin.core import checks
+from fedmin.core.groups import numbered
+from fedmin.core.rows import Rows, rows
+
+
+def grouped(
+    values: Any, count: int, names: Sequence[str] | None
+) -> tuple[np.ndarray | None, tuple[str, ...]]:
+    """The number of each row's group and the groups' names, if rows are in groups."""
+    if values is None:
+        return None, ()
+    return numbered("groups", values, count, names)
+
+
+def at(group: np.ndarray | None, order: np.ndarray) -> np.ndarray | None:
+    """The groups of the rows in this order, if rows are in groups."""
+    return None if group is None else group[order]
+
+
+def apart(what: str, given: Any, classes: int | None, groups: tuple[str, ...]) -> Rows | None:
+    """Rows that no client has, (x, y) or, where rows are in groups, (x, y, groups)."""
+    if given is None:
+        return None
+    x, y, *rest = given
+    if len(rest) != bool(groups):
+        wanted = "(x, y, groups), as the clients' rows are in groups" if groups else "(x, y)"
+        raise ValueError(f"{what} must be {wanted}; got {2 + len(rest)} values")
+    labeled = labels_of(y, classes)
+    group = numbered(what, rest[0], len(labeled), groups)[0] if groups else None
+    return rows(x, labeled, group=group)
+
+
+def shares_of(weights: Any, sizes: np.ndarray) -> np.ndarray:
+    """p_i: in proportion to the sizes, uniform, or as given; they sum to one."""
+    if isinstance(weights, str):
+        checks.known("weights", weights, ["sizes", "uniform"])
+        weights = sizes if weights == "sizes" else np.ones(len(sizes))
+    shares = np.asarray(weights, float)
+    if shares.shape != sizes.shape or not (shares > 0).all() or not np.isfinite(shares).all():
+        raise ValueError(
+            f"weights must be 'sizes', 'uniform' or {len(sizes)} positive numbers, got {weights!r}"
+        )
+    return shares / shares.sum()
+
+
+def names_of(names: Sequence[str] | None, count: int) -> tuple[str, ...]:
+    """The clients' names, their numbers if they have none."""
+    if names is None:
+        return tuple(str(i) for i in range(count))
+    if len(names) != count:
+        raise ValueError(f"names must be one a client: {count} clients, {len(names)} names")
+    return tuple(str(name) for name in names)
+
+
+def check_holder(labels: str, names: tuple[str, ...]) -> None:
+    """Refuse labels at nobody, or at two by the same name."""
+    places = ("everyone", "server")
+    checks.known("holder of the labels", labels, (*places, *names))
+    if labels in places and labels in names:
+        raise ValueError(f"labels={labels!r} is also a client's name; give that client another one")
+    if len(set(names)) < len(names):
+        raise ValueError(f"clients that split columns need different names, got {names}")
+
+
+def labels_of(y: Any, classes: int | None) -> np.ndarray:
+    """Labels 0..classes-1, or targets where there are no classes."""
+    y = np.asarray(y)
+    if classes is None:
+        return y
+    if y.dtype.kind not in "iub":
+        raise ValueError(f"labels must be whole numbers 0..{classes - 1}, got {y.dtype} values")
+    outside = np.flatnonzero((y < 0) | (y >= classes))
+    if len(outside):
+        raise ValueError(
+            f"labels must be in 0..{classes - 1}; row {outside[0]} has label {y[outside[0]]}"
+        )
+    return y
