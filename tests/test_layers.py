@@ -31,7 +31,7 @@ NOUNS = [
     "environment", "files", "kept", "checks", "groups", "serialize", "matrix", "payload", "rows",
     "domain", "schedule", "roster", "holdings", "curves", "given", "federation", "problem",
     "fitting", "column_problem", "method", "protocol", "channel", "participation", "ledger",
-    "metrics", "stopping", "certificate", "constants", "result",
+    "metrics", "stopping", "measured", "certificate", "constants", "result",
 ]  # fmt: skip
 FILES = sorted(PACKAGE.rglob("*.py"))
 

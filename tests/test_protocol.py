@@ -19,7 +19,7 @@ from agreement import assert_same, run
 from contract import Median
 from fedmin.core.protocol import Leg, Part
 from fedmin.engines.drive import Book
-from fedmin.engines.messages import purpose_of
+from fedmin.engines.forms import purpose_of
 from fedmin.engines.round import NOBODY
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.halves import Halves

@@ -32,8 +32,12 @@ def assemble(
     record: Sequence[Metric] | None,
     stop: Rule | None,
     start: Any = None,
+    certificate: bool = False,
 ) -> Run:
-    """Refuse pieces that do not fit together; else the run they make."""
+    """Refuse pieces that do not fit together; else the run they make.
+
+    It ends with a certificate, if that is asked for, under constraints or over a set with atoms.
+    """
     checks.is_a("problem", problem, Problem, "Logistic(30)")
     checks.is_a("federation", federation, Federation, "Federation.from_parts(...)")
     checks.is_a("method", method, Method, "FedAvg(step=0.1)")
@@ -54,7 +58,9 @@ def assemble(
     record = _recorded(problem, federation, method, roster, record)
     if stop is not None:
         checks.is_a("stop", stop, Rule, 'Stop("accuracy", above=0.9)')
-    run = Run(problem, method, channel, participation, record, stop, start)
+    over_atoms = "domain" in method.handles and problem.domain.has_atoms
+    certify = certificate and ("constraints" in method.handles or over_atoms)
+    run = Run(problem, method, channel, participation, record, stop, start, certify)
     if start is not None:
         _check_begins(run, roster)
     if stop is not None:

@@ -3,24 +3,17 @@
 import warnings
 from dataclasses import replace
 
-from fedmin.core.certificate import certificate_of
 from fedmin.core.federation import Federation
 from fedmin.core.result import Result
 from fedmin.engines.messages import reports_of
 from fedmin.engines.round import Run
 
 
-def judged(result: Result, run: Run, federation: Federation, certificate: bool) -> Result:
-    """The result with all that can be said of it; a `certificate` measures its last model."""
+def judged(result: Result, run: Run, federation: Federation) -> Result:
+    """The result of an engine with all that can be said of it."""
     roster = federation.roster(run.participation.everyone)
     rising = reports_of(run, roster, federation.server_rows).rising
-    result = replace(result, rising=rising)
-    handles, problem = run.method.handles, run.problem
-    over_atoms = "domain" in handles and problem.domain.has_atoms
-    certified = "constraints" in handles or over_atoms
-    if certificate and certified and result.status != "diverged":
-        result = replace(result, certificate=certificate_of(result, federation))
-    return _with_constraints(result)
+    return _with_constraints(replace(result, rising=rising))
 
 
 def _with_constraints(result: Result) -> Result:

@@ -19,6 +19,7 @@ from fedmin.core.stopping import Rule
 from fedmin.domains import Entries
 from fedmin.engines.drive import Engine, Interrupt, Settings
 from fedmin.engines.progress import Show
+from fedmin.engines.round import Run
 from fedmin.engines.sessions.checkpoint import Checkpoint
 from fedmin.engines.simulator.simulator import Simulator
 from fedmin.engines.simulator.sweep import Sweep, run_many
@@ -75,7 +76,28 @@ def minimize(
     >>> result.final("accuracy") > 0.9
     True
     """
-    run = assemble(problem, federation, method, participation, channel, record, stop, start)
+    run = assemble(
+        problem, federation, method, participation, channel, record, stop, start, certificate
+    )
+    return carry_out(
+        run, federation, rounds=rounds, seed=seed, every=every, engine=engine, progress=progress,
+        checkpoint=checkpoint, interrupt=interrupt,
+    )  # fmt: skip
+
+
+def carry_out(
+    run: Run,
+    federation: Federation,
+    *,
+    rounds: int,
+    seed: int = 0,
+    every: int = 1,
+    engine: Engine | None = None,
+    progress: Show = None,
+    checkpoint: Checkpoint | None = None,
+    interrupt: Interrupt | None = None,
+) -> Result:
+    """Hand a run to an engine, and judge how it ended; the settings are those of `minimize`."""
     checks.at_least("rounds", rounds, 1)
     checks.at_least("every", every, 1)
     checks.seed("seed", seed)
@@ -84,8 +106,8 @@ def minimize(
     if checkpoint is not None:
         checks.is_a("checkpoint", checkpoint, Checkpoint, 'Checkpoint("folder")')
     settings = Settings(rounds, seed, every, progress, checkpoint, interrupt)
-    result = judged(engine.run(run, federation, settings), run, federation, certificate)
-    warn(result)
+    result = judged(engine.run(run, federation, settings), run, federation)
+    warn(result, stacklevel=4)
     return result
 
 
@@ -126,7 +148,7 @@ def sweep(
     engine = Simulator() if engine is None else engine
     checks.is_a("engine", engine, Simulator, "Simulator()")
     found = run_many(engine, run, federation, over or {}, seeds=seeds, rounds=rounds, every=every)
-    return Sweep(judged(each, run, federation, certificate=False) for each in found)
+    return Sweep(judged(each, run, federation) for each in found)
 
 
 def refit(

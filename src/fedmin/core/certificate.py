@@ -17,16 +17,12 @@ grad F_m(x).(u - x)) for all a >= 0. It is infinite at a stationary point of the
 the least of a loss that is still above its limit, or where two constraints pull against each other.
 """
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -34,8 +30,8 @@ from fedmin.core.federation import Federation
 from fedmin.core.files import write_text
 from fedmin.core.fitting import fitted
 from fedmin.core.kept import DamagedError, read_words, value_of
-from fedmin.core.problem import Problem, stacked
-from fedmin.core.rows import Rows, Shard
+from fedmin.core.measured import Measured, measured_on
+from fedmin.core.problem import Problem
 
 FAR = 10.0  # lengths of the model itself: no run will go there
 
@@ -79,6 +75,7 @@ class Certificate:
     names: tuple[str, ...] = ()  # what each constraint is on
     bounds: tuple[float, ...] = ()  # U_m: F_m is the mean of what it is on, minus U_m
     sizes: tuple[int | None, ...] = ()  # the rows that it is on, None where it is on all
+    measured: str = "on all rows in one place"  # or by an exchange between the halves of a run
 
     @property
     def verdict(self) -> str:
@@ -159,9 +156,12 @@ class Certificate:
         """Measure the solution again: what does not agree, in words; nothing if all does."""
         new = certify(problem, federation, np.asarray(self.solution), multipliers=self.multipliers)
         wrong = []
-        for name in ("data", "problem", "feasible"):
+        for name in ("problem", "feasible"):
             if getattr(self, name) != getattr(new, name):
                 wrong.append(f"{name}: {getattr(self, name)}, now {getattr(new, name)}")
+        # who measured by an exchange does not know how many rows there are
+        wrong += [f"data: {key} {old}, now {new.data.get(key)}"
+                  for key, old in self.data.items() if old != new.data.get(key)]  # fmt: skip
         for name in ("objective", "constraints", "stationarity", "complementarity", "gap"):
             old, now = (getattr(one, name) for one in (self, new))
             scale = max(self.gradient, abs(self.objective))
@@ -194,7 +194,28 @@ def certify(
     1.0986
     """
     problem = fitted(problem, federation)
-    objective, slope, limits, slopes = _measure(problem, federation, x)
+    return certificate_from(
+        problem, x, measured_on(problem, federation, x),
+        multipliers=multipliers, slack=slack, notes=notes, method=method, rounds=rounds, seed=seed,
+        best=best,
+    )  # fmt: skip
+
+
+def certificate_from(
+    problem: Problem,
+    x: Any,
+    measured: Measured,
+    *,
+    multipliers: Any = None,
+    slack: Any = None,
+    notes: tuple[str, ...] = (),
+    method: str = "",
+    rounds: int = 0,
+    seed: int = 0,
+    best: Any = None,
+) -> Certificate:
+    """What is known of a model on which these sums were measured."""
+    objective, slope, limits, slopes = measured.functions(problem, x)
     violation = max(0.0, limits.max(initial=0.0))
     active = limits >= -problem.tolerance
     best_nu = np.zeros(len(limits))
@@ -226,13 +247,14 @@ def certify(
         seed=seed,
         best_round=int(best.round) if feasible else None,
         best_objective=float(best.objective) if feasible else None,
-        data=data_checksum(federation),
+        data=measured.data,
         version=version("fedmin"),
         solution=_numbers(x),
         names=problem.limit_names(),
         bounds=_numbers(problem.bounds()),
         sizes=problem.limit_sizes(),
         reach=None if violation <= problem.tolerance else _reach(limits, slopes),
+        measured=measured.how,
     )
 
 
@@ -259,13 +281,13 @@ def _reach(values: np.ndarray, slopes: np.ndarray) -> float:
     return float(unit * np.linalg.norm(rest[:-1]) / rest[-1])
 
 
-def certificate_of(result: Any, federation: Federation) -> Certificate:
-    """The certificate of a run's last model."""
+def certificate_of(result: Any, measured: Measured) -> Certificate:
+    """The certificate of a run's last model, on which these sums were measured."""
     reported = {**result.method.report(result.server), **result.info}
-    return certify(
+    return certificate_from(
         result.problem,
-        federation,
         result.solution,
+        measured,
         multipliers=reported.get("multiplier"),
         slack=reported.get("slack"),
         notes=result.method.notes(),
@@ -274,20 +296,6 @@ def certificate_of(result: Any, federation: Federation) -> Certificate:
         seed=result.seed,
         best=result.best,
     )
-
-
-def data_checksum(federation: Federation) -> dict[str, Any]:
-    """Which data: their shape and a checksum of every number and of who holds it."""
-    digest = hashlib.sha256()
-    for a in [*jax.tree.leaves(federation.pool), federation.sizes, federation.weights]:
-        digest.update(np.ascontiguousarray(a).view(np.uint8).data)
-    rows, features = federation.pool.x.shape
-    return {
-        "rows": rows,
-        "features": features,
-        "clients": federation.num_clients,
-        "sha256": digest.hexdigest(),
-    }
 
 
 def _gap(problem: Problem, x: Any, slope: Any) -> float | None:
@@ -300,27 +308,6 @@ def _gap(problem: Problem, x: Any, slope: Any) -> float | None:
 
 def _numbers(values: Any) -> tuple[float, ...]:
     return tuple(float(v) for v in np.asarray(values))
-
-
-def _measure(problem: Problem, federation: Federation, x: Any) -> tuple[Any, ...]:
-    """F_0, grad F_0, F_1..M and their gradients f[M, d], as NumPy arrays."""
-    pool = federation.pool
-    rows = pool.weighing(federation.measuring_weights())
-    # numbers become arrays, so that a new limit does not compile anew
-    fluid = jax.tree.map(lambda a: jnp.asarray(a) if isinstance(a, float) else a, problem)
-    values, slopes, value, slope = (
-        np.asarray(a, float) for a in _sums(fluid, jnp.asarray(x, pool.x.dtype), rows)
-    )
-    if not problem.bare:
-        value, slope = value + values[0], slope + slopes[0]
-    return value, slope, problem.limits_of(values), problem.limits_of(slopes)
-
-
-@eqx.filter_jit
-def _sums(problem: Problem, x, rows: Rows):
-    values, slopes, weight = Shard.whole(rows).sum(partial(problem.sums, x), problem.window)
-    value, slope = jax.value_and_grad(problem.regularizer)(x)
-    return values / weight, stacked(slopes) / weight, value, slope
 
 
 def _nnls(matrix: np.ndarray, target: np.ndarray) -> np.ndarray:

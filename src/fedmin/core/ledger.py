@@ -56,9 +56,9 @@ class Uneven(NamedTuple):
 class Ledger:
     """Exact bytes: what each message weighs, and how many of them travelled in every round.
 
-    Looking at the model (`evaluation`) is counted apart: it serves the one who watches, and how
-    often that is done is nobody's method. So are messages that serve checkpoints (`control`): how
-    many there are depends on the clock and on what crashed.
+    Looking at the model (`evaluation`, and for a certificate) is counted apart: it serves the one
+    who watches, and how often that is done is nobody's method. So are messages that serve
+    checkpoints (`control`): how many there are depends on the clock and on what crashed.
 
     Counted is what was sent down, and what came up and was used. Without drop-outs both follow from
     how many clients took part.
@@ -80,6 +80,7 @@ class Ledger:
     uneven: dict[int, Uneven] = field(default_factory=dict)  # rounds with drop-outs
     uneven_looks: dict[int, Uneven] = field(default_factory=dict)  # by the rounds before them
     control: dict[str, int] = field(default_factory=dict)  # bytes, by direction and kind
+    certificate: list[tuple[Line, int]] = field(default_factory=list)  # its look, once at the end
 
     def add_rounds(self, counts: Any) -> None:
         """Enter rounds in which so many clients took part."""
@@ -156,6 +157,9 @@ class Ledger:
         spent = once * times
         for t, what in self.uneven_looks.items():
             spent[t] += self._cost(self.evaluation, ways, *what) - once
+        spent[-1] += sum(
+            n * sum(line.parts.values()) for line, n in self.certificate if line.direction in ways
+        )
         return np.cumsum(spent)
 
     @staticmethod
@@ -192,6 +196,8 @@ class Ledger:
                     add(before, line, line.sizes(count), times * line.messages(count))
                 for what in uneven.values():
                     add(before, line, line.sizes(what.drawn), what.messages[k])
+        for line, messages in self.certificate:
+            add("evaluation ", line, line.parts, messages)
         return kinds
 
     def per_round(self) -> list[dict]:
@@ -221,6 +227,7 @@ class Ledger:
 FORM: dict[str, Any] = {  # of a ledger in words
     "ledger": list[dict], "setup": list[tuple[dict, int]], "evaluation": list[dict] | None,
     "clients": int | None, "control": dict[str, int] | None,
+    "certified": list[tuple[dict, int]] | None,
     "uneven": list[list[int]] | None, "uneven_looks": list[list[int]] | None,
 }  # fmt: skip
 
@@ -232,6 +239,7 @@ def words_of_ledger(ledger: Ledger) -> dict[str, Any]:
         "setup": [[_words_of(line), count] for line, count in ledger.setup],
         "evaluation": [_words_of(line) for line in ledger.evaluation],
         "clients": ledger.population,
+        "certified": [[_words_of(line), count] for line, count in ledger.certificate],
         **{k: v for k, v in ledger.exceptions().items() if v},
     }
 
@@ -248,10 +256,14 @@ def ledger_of(path: Path, words: dict[str, Any], counts: np.ndarray, looked: np.
     lines, looks = (
         [_line_of(path, x, most) for x in words.get(key) or []] for key in ("ledger", "evaluation")
     )
-    setup = [(_line_of(path, line, most), count) for line, count in words["setup"]]
+    setup, certified = (
+        [(_line_of(path, line, most), count) for line, count in words.get(key) or []]
+        for key in ("setup", "certified")
+    )
     evaluated = looked.tolist() if looks else []
     clients = words.get("clients") or 0
     ledger = Ledger(lines, counts.tolist(), setup, looks, clients, evaluated)
+    ledger.certificate = certified
     try:
         ledger.enter(words)
         sizes = ledger.by_kind().values()  # in whole numbers of any length

@@ -142,7 +142,7 @@ class Engine(ABC):
 
     @abstractmethod
     def run(self, run: Run, federation: Federation, settings: Settings) -> Result:
-        """Run and return the result."""
+        """Run and return the result; with a certificate where the run says so."""
 
 
 @dataclass

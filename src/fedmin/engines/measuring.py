@@ -7,7 +7,7 @@ federation's test rows) it measures itself. The simulator computes the same sums
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from fedmin.client import column_trips
 from fedmin.core import payload
 from fedmin.core.channel import Channel
 from fedmin.core.method import Exchange, Trip
-from fedmin.core.metrics import Metric, numbered
+from fedmin.core.metrics import Metric, Optimality, numbered
 from fedmin.core.payload import Tally
 from fedmin.core.result import Best
 from fedmin.core.roster import Roster
@@ -95,6 +95,11 @@ def evaluation(run: Run, roster: Roster) -> Evaluation:
     gradients = any("gradients" in metric.needs for metric in record)
     trips = column_trips.looks(problem, lambda own: own.x, done, gradients, _scores(record))
     return Evaluation(run, roster, wanted, trips)
+
+
+def certifying(run: Run) -> Run:
+    """The same run where it looks at the last model for a certificate: all sums and slopes."""
+    return replace(run, record=(Optimality(),), stop=None)
 
 
 def looking_channel(run: Run) -> Channel:

@@ -40,6 +40,7 @@ class Run(eqx.Module):
     record: tuple[Metric, ...]
     stop: Rule | None
     start: Array | None = None  # the first model, if it is not the problem's own
+    certify: bool = eqx.field(default=False, static=True)  # the last model, on all rows
 
     @property
     def origin(self) -> Problem:

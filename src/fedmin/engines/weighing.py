@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -9,7 +10,8 @@ import numpy as np
 from fedmin.core.ledger import Ledger, Line
 from fedmin.core.method import Exchange, Relay
 from fedmin.core.protocol import Leg, Part
-from fedmin.engines.messages import ALONG, Messages, Purpose, TripForm
+from fedmin.engines.forms import ALONG, Purpose, TripForm
+from fedmin.engines.messages import DIGEST, Messages
 from fedmin.engines.sessions import seal, wire
 
 WAYS: tuple[Literal["down", "up"], ...] = ("down", "up")
@@ -30,12 +32,23 @@ def ledger_of(messages: Messages, population: int) -> Ledger:
     )
 
 
+def certificate_lines(look: Purpose, population: int) -> list[tuple[Line, int]]:
+    """What the look at the last model weighs that a certificate takes, and how many messages."""
+    lines = [line for k in range(len(look.steps)) for line in _lines(look, k, population)]
+    return [
+        (replace(line, parts=line.sizes(population), kind=f"certificate {line.kind}".strip(),
+                 entry={}, group=None), line.messages(population))
+        for line in lines
+    ]  # fmt: skip
+
+
 def _lines(purpose: Purpose, k: int, population: int) -> list[Line]:
     (e, leg), trip = purpose.steps[k], purpose.first + k
     if leg is not None:
         protocol = purpose.forms[e].protocol
-        assert protocol is not None
-        return [_leg_line(leg, trip, way, protocol.group) for way in WAYS]
+        group = None if protocol is None else protocol.group
+        kind = "" if leg is DIGEST else "channel"
+        return [_leg_line(leg, trip, way, kind, group) for way in WAYS]
     form = purpose.forms[e]
     plain = all(f.trip.only is None and isinstance(f.trip, Exchange) for f in purpose.forms)
     if plain and form.protocol is None:
@@ -68,13 +81,15 @@ def _entry(parts: Mapping[str, Part]) -> int:
     return sum(part.bytes for part in parts.values() if part.grows)
 
 
-def _leg_line(leg: Leg, trip: int, way: Literal["down", "up"], group: int | None) -> Line:
+def _leg_line(
+    leg: Leg, trip: int, way: Literal["down", "up"], kind: str, group: int | None
+) -> Line:
     """A trip of the channel's own: some parts of its messages have an entry for each peer."""
     each: Literal["client"] | int = "client" if leg.asks == "everyone" else leg.asks
     fixed = wire.sizes(leg.form(way, 0))
     parts = leg.down if way == "down" else leg.up
     entry = {name: part.bytes for name, part in parts.items() if part.grows}
-    return Line(trip, way, fixed, each, "channel", entry, group)
+    return Line(trip, way, fixed, each, kind, entry, group)
 
 
 def _ask_sizes(purpose: Purpose, e: int, i: int, population: int) -> dict[str, int]:

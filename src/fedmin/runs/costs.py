@@ -1,9 +1,11 @@
 """What a run will cost and who learns what, known before it is run; whether its pieces fit."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from fedmin.assembling import assemble
 from fedmin.channels import Plain
+from fedmin.core.domain import Free
 from fedmin.core.participation import Everyone
 from fedmin.engines.messages import messages_of
 from fedmin.engines.round import Run
@@ -27,14 +29,20 @@ class Costs(NamedTuple):
 
 
 def fitted(job: Job) -> tuple[Pieces, Run]:
-    """The pieces of a run and what they make; refuses those that do not fit, before any work."""
+    """The pieces of a run and what they make; refuses those that do not fit, before any work.
+
+    A run from a file has a certificate also where `minimize` makes none: of a free problem,
+    |grad F|.
+    """
     found = pieces(job.document, job.words)
     problem, federation, method, options = found
     try:
-        return found, assemble(
+        run = assemble(
             problem, federation, method, options.get("participation", Everyone()),
             options.get("channel", Plain()), options.get("record"), options.get("stop"),
+            certificate=True,
         )  # fmt: skip
+        return found, replace(run, certify=run.certify or isinstance(problem.domain, Free))
     except (ValueError, TypeError) as error:
         named = str(error).startswith(type(method).__name__)  # else of two sections at once
         job.document.fail("method" if named else "", str(error))
@@ -52,6 +60,6 @@ def costs(job: Job) -> Costs:
         sum(line.bytes(present) for line in ledger.lines if line.direction == way)
         for way in ("down", "up")
     )
-    learns = who_learns((messages.training, messages.evaluation), roster.names)
+    learns = who_learns(messages.purposes, roster.names)
     sizes = problem.size(), federation.pool.count, roster.clients, present
     return Costs(*sizes, down, up, options["rounds"], learns)

@@ -17,24 +17,21 @@ import shutil
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import tomli_w
 
-from fedmin.core.certificate import certificate_of
-from fedmin.core.domain import Free
-from fedmin.core.federation import Federation
 from fedmin.core.files import FolderLock, write_text, write_words
 from fedmin.core.holdings import Holdings
 from fedmin.core.kept import read_words
 from fedmin.core.result import Result, result_words, tables
 from fedmin.core.serialize import serialize
 from fedmin.engines.progress import News, Show
+from fedmin.engines.round import Run
 from fedmin.engines.sessions.checkpoint import SECONDS, Checkpoint
-from fedmin.minimizing import minimize
+from fedmin.minimizing import carry_out
 from fedmin.runs import life
 from fedmin.runs.config import Config
 from fedmin.runs.costs import fitted
@@ -44,6 +41,7 @@ from fedmin.runs.pieces import Pieces
 from fedmin.runs.reading import folders_of, load, page_of
 
 NOTE_SECONDS = 2.0  # between the notes of a run that is going on
+SETTINGS = ("rounds", "seed", "every", "engine")  # the other options are a part of the run
 ENDED = ("done", "stopped", "diverged", "infeasible")
 
 
@@ -101,14 +99,15 @@ def run_one(
     """
     if not force and ended(folder):
         return Outcome(job, folder, load(folder), True)
-    pieces, _ = fitted(job)
+    pieces, run = fitted(job)  # once: what does not fit is refused before its folder is made
     with FolderLock(folder):
         if force:
             _clear(folder)
         elif ended(folder):  # by another process, in the meantime
             return Outcome(job, folder, load(folder), True)
         try:
-            return Outcome(job, folder, _in_folder(job, pieces, folder, progress, interrupt), False)
+            result = _in_folder(job, pieces, run, folder, progress, interrupt)
+            return Outcome(job, folder, result, False)
         except OSError as error:  # a full disk, or one that is gone
             words = "what it has is whole, and the same command goes on from there"
             raise OSError(f"{folder}: {error}; {words}") from error
@@ -138,6 +137,7 @@ def ended(folder: Path) -> bool:
 def _in_folder(
     job: Job,
     pieces: Pieces,
+    run: Run,
     folder: Path,
     progress: Show,
     interrupt: Callable[[], str] | None,
@@ -153,11 +153,11 @@ def _in_folder(
     loggers = [
         LOGGERS[name](folder, job.label, parameters) for name in job.words["run"].get("log", [])
     ]
-    result = minimize(
-        problem, federation, method, progress=_noted(pieces, folder, progress, loggers),
-        checkpoint=_checkpoint(job, folder), interrupt=interrupt, **options,
+    result = carry_out(
+        run, federation, progress=_noted(pieces, folder, progress, loggers),
+        checkpoint=_checkpoint(job, folder), interrupt=interrupt,
+        **{k: v for k, v in options.items() if k in SETTINGS},
     )  # fmt: skip
-    result = _certified(result, federation)
     result.save(folder)
     life.end(folder, result)
     _parquet(result, folder)
@@ -200,14 +200,6 @@ def _unfinish(folder: Path) -> None:
         path.unlink()
         return
     write_words(path, words | {"status": "running", "reason": "", "files": named})
-
-
-def _certified(result: Result, federation: Federation) -> Result:
-    """With a certificate, also where `minimize` makes none: of a free problem, |grad F|."""
-    free, whole = isinstance(result.problem.domain, Free), result.status in ("done", "stopped")
-    if result.certificate is None and free and whole:
-        return replace(result, certificate=certificate_of(result, federation))
-    return result
 
 
 def _parquet(result: Result, folder: Path) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 from fedmin.core.method import Relay
 from fedmin.engines.sessions import wire
+from fedmin.engines.sessions.places import Place
 from fedmin.engines.sessions.seal import key_like
-from fedmin.engines.sessions.site import Place, SiteSession
+from fedmin.engines.sessions.site import SiteSession
 from fedmin.engines.sessions.wire import MessageError
 from fedmin.engines.weighing import reply_sizes
 from fedmin.privacy.departures import EVALUATION, SETUP, TRAINING, Departures
@@ -84,11 +85,12 @@ class GuardedSite:
         if place.phase == -1:
             like = key_like() if place.trip == 0 else {}
             return {"parts": wire.sizes(like), "shapes": shapes(like)}
-        purpose = site.messages.training if place.phase == 1 else site.messages.evaluation
-        e, leg = purpose.steps[place.trip]
+        purpose, step = place.within(site.messages)
+        e, leg = purpose.steps[step]
         form, population = purpose.forms[e], site.roster.clients
-        if leg is not None and form.protocol is not None:
-            like = leg.form("up", form.protocol.peers(len(site.drawn(place))))
+        if leg is not None:
+            peers = 0 if form.protocol is None else form.protocol.peers(len(site.drawn(place)))
+            like = leg.form("up", peers)
             return {"parts": wire.sizes(like), "shapes": shapes(like), "leg": leg.name}
         to = SERVER
         if isinstance(form.trip, Relay):

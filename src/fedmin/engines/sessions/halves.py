@@ -1,8 +1,10 @@
 """A whole run of the two halves: a server session, sites behind a transport, the common loop."""
 
+import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedmin.core.certificate import certificate_of
 from fedmin.core.federation import Federation
 from fedmin.core.ledger import Trips
+from fedmin.core.measured import Measured
 from fedmin.core.result import Result
 from fedmin.core.roster import Roster
 from fedmin.engines.drive import Segment, Settings, Stepper, drive, result_of
@@ -24,7 +28,7 @@ from fedmin.engines.sessions.files import LostError
 from fedmin.engines.sessions.phase import QuorumError
 from fedmin.engines.sessions.server import ServerSession
 from fedmin.engines.sessions.site import run_name
-from fedmin.engines.weighing import ledger_of
+from fedmin.engines.weighing import certificate_lines, ledger_of
 
 
 class Transport(ABC):
@@ -102,6 +106,22 @@ class Halves(Stepper):
             raise ValueError("the model could not be measured before the first round")
         return self.server.values
 
+    def certify(self, t: int) -> Measured | None:
+        """Look at the last model, after t rounds, for a certificate; None if that fails, and why.
+
+        A run that has ended is not lost because a site is.
+        """
+        try:
+            self.server.open_certificate(t)
+            self._carry()
+        except QuorumError as error:
+            warnings.warn(f"no certificate: {error}", RuntimeWarning, stacklevel=2)
+            return None
+        if self.server.measured is None:
+            words = "no certificate: the sums or slopes of the last model are not finite"
+            warnings.warn(words, RuntimeWarning, stacklevel=2)
+        return self.server.measured
+
     def _carry(self) -> None:
         while asks := self.server.asks():
             replies = self.transport.deliver(asks)
@@ -178,13 +198,22 @@ def run_halves(
             stepper, ledger_of(server.messages, roster.clients), roster.names,
             title=type(run.method).__name__, settings=settings, keeper=keeper,
         )  # fmt: skip
+        book, measured = driven.books[0], None
+        if run.certify and book.status != "diverged":
+            measured = stepper.certify(book.done)
         states = transport.states()
     finally:
         transport.close()
     sites: Any = None
     if states is not None:
         sites = jax.tree.map(lambda *a: jnp.stack(a), *states)
-    return result_of(
-        run, driven.books[0], State(server.state, sites), roster.clients, seed=seed,
+    look = server.messages.certificate
+    if measured is not None and look is not None:
+        book.ledger.certificate = certificate_lines(look, roster.clients)
+    result = result_of(
+        run, book, State(server.state, sites), roster.clients, seed=seed,
         compile_seconds=driven.compile_seconds, run_seconds=driven.run_seconds,
     )  # fmt: skip
+    if measured is None:
+        return result
+    return replace(result, certificate=certificate_of(result, measured))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedmin.core.roster import Roster
-from fedmin.engines.messages import Purpose
+from fedmin.engines.forms import Purpose
 from fedmin.engines.round import Notice, combine, delivered
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.seal import Sealer, keys_like
@@ -46,9 +46,8 @@ class Packets:
         self.sealer.agree(keys)
         return {}
 
-    def _envelope(self, ask: Envelope, relay: int, sender: int, receiver: int) -> Envelope:
-        trip = ask.trip - ask.trip % wire.EVALUATION + relay
-        return Envelope("packet", ask.round, trip, sender, receiver, self.run_name)
+    def _envelope(self, round: int, trip: int, sender: int, receiver: int) -> Envelope:
+        return Envelope("packet", round, trip, sender, receiver, self.run_name)
 
     def sealed(self, purpose: Purpose, e: int, ask: Envelope, sent: Any) -> dict[str, Any]:
         """One sealed packet for each receiver but oneself."""
@@ -56,7 +55,7 @@ class Packets:
         packets = []
         for r in trip.receivers(self.roster.clients):
             if r != self.me:
-                inner = self._envelope(ask, e, self.me, r)
+                inner = self._envelope(ask.round, purpose.first + e, self.me, r)
                 data = self.sealer.seal(r, inner.round, inner.trip, wire.encode(inner, sent))
                 packets.append(np.frombuffer(data, np.uint8))
         size = purpose.packet_size(e)
@@ -70,15 +69,15 @@ class Packets:
         replies: dict[int, Any] = {self.me: own[relay]} if relay in own else {}
         senders = [s for s in range(self.roster.clients) if s != self.me and form.trip.asks(s)]
         for sender, packet in zip(senders, sealed, strict=True):
-            inner = self._envelope(ask, relay, sender, self.me)
-            replies[sender] = self._open(inner, packet.tobytes(), form.sent)
+            inner = self._envelope(ask.round, purpose.first + relay, sender, self.me)
+            replies[sender] = self._open(inner, relay, packet.tobytes(), form.sent)
         trip: Any = form.trip
         stacked = jax.tree.map(lambda *a: jnp.stack(a), *[replies[s] for s in sorted(replies)])
         if trip.reduce == "sum":
             stacked = combine(purpose.channel, trip, stacked)
         return Notice(delivered(trip, stacked), trip.receiver)
 
-    def _open(self, wanted: Envelope, packet: bytes, like: Any) -> Any:
+    def _open(self, wanted: Envelope, relay: int, packet: bytes, like: Any) -> Any:
         try:
             data = self.sealer.open(wanted.sender, wanted.round, wanted.trip, packet)
             found, reply = wire.decode(data, like, finite=True)
@@ -86,9 +85,8 @@ class Packets:
                 raise MessageError(f"it says it is a {found}")
         except MessageError as error:
             mine, theirs = (self.roster.names[i] for i in (self.me, wanted.sender))
-            trip = wanted.trip % wire.EVALUATION
             raise ClientError(
-                f"client {mine}, round {wanted.round}, exchange {trip}: message from client "
+                f"client {mine}, round {wanted.round}, exchange {relay}: message from client "
                 f"{theirs}: {error}"
             ) from error
         return jax.tree.map(jnp.asarray, reply)

@@ -7,7 +7,7 @@ import numpy as np
 from fedmin.core.ledger import Trips
 from fedmin.core.protocol import Occasion, ProtocolError, ServerRole
 from fedmin.core.roster import Roster
-from fedmin.engines.messages import Purpose, Step
+from fedmin.engines.forms import Purpose, Step
 from fedmin.engines.round import NOBODY, SERVER
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.wire import Envelope, MessageError

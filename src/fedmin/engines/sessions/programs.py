@@ -1,5 +1,6 @@
 """What the two halves compute, compiled once for each form of a run and used again by the next."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,8 +11,25 @@ from fedmin.core.method import Exchange, Now, Trip
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows
 from fedmin.engines.compiled import PROGRAMS, Filtered, form_of
-from fedmin.engines.measuring import evaluation, finished, rows_means, rows_sums
-from fedmin.engines.round import Run, ServerState, combine, server_part, site_part
+from fedmin.engines.measuring import certifying, evaluation, finished, rows_means, rows_sums
+from fedmin.engines.round import Run, ServerState, combine, looking, server_part, site_part
+
+
+class Programs:
+    """What one party computes in a round and in each kind of look, found when it is first used."""
+
+    def __init__(self, run: Run, roster: Roster, make: Callable[[Run, Roster], Any]):
+        self.run, self.roster, self.make = run, roster, make
+        self.found: dict[str, tuple[Run, Any]] = {}
+
+    def of(self, purpose: str) -> tuple[Run, Any]:
+        """The run as trips of this purpose see it, and the programs for it."""
+        if purpose not in self.found:
+            run = self.run
+            if purpose != "training":
+                run = looking(run if purpose == "evaluation" else certifying(run))
+            self.found[purpose] = (run, self.make(run, self.roster))
+        return self.found[purpose]
 
 
 def site_program(run: Run, roster: Roster) -> Filtered:

@@ -16,13 +16,15 @@ import numpy as np
 
 from fedmin.core import checks
 from fedmin.core.channel import Cohort
+from fedmin.core.measured import Measured
 from fedmin.core.method import Relay, complete
 from fedmin.core.protocol import EXCHANGE
 from fedmin.core.result import Best
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows
-from fedmin.engines.measuring import best_of, evaluation
-from fedmin.engines.messages import ALONG, Purpose, messages_of, reports_of
+from fedmin.engines.forms import ALONG, Purpose
+from fedmin.engines.measuring import best_of
+from fedmin.engines.messages import DIGEST, messages_of, reports_of
 from fedmin.engines.round import (
     NOBODY,
     SERVER,
@@ -31,13 +33,13 @@ from fedmin.engines.round import (
     ServerState,
     drawn,
     fluid,
-    looking,
     now_at,
     start_key,
 )
 from fedmin.engines.sessions import wire
+from fedmin.engines.sessions.looks import Looks
 from fedmin.engines.sessions.phase import Outcome, Phase, QuorumError
-from fedmin.engines.sessions.programs import server_programs, values_program
+from fedmin.engines.sessions.programs import Programs, server_programs, values_program
 from fedmin.engines.sessions.seal import key_like
 from fedmin.engines.sessions.wire import Envelope, MessageError, NotFiniteError
 
@@ -61,14 +63,11 @@ class ServerSession:
         self.run, self.roster, self.name, self.quorum = fluid(run), roster, name, quorum
         self.server_rows, self.test = jax.tree.map(jnp.asarray, (server_rows, test))
         self.messages = messages_of(run, roster)
-        self.evaluation = evaluation(self.run, roster)
         self.key, self.unnamed = jax.random.key(seed), roster.unnamed()
         self.secret = self.key if secret is None else secret
         info, self.names, _ = reports_of(run, roster, server_rows)
-        # of a look at the model, and of a round
-        self.programs = [
-            (run, server_programs(run, self.unnamed)) for run in (looking(self.run), self.run)
-        ]
+        self.looks = Looks(self.run, roster, self.messages)
+        self.programs = Programs(self.run, self.unnamed, server_programs)
         self.finish = values_program(self.run)
         kept = tuple(
             jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), form.server_memory)
@@ -79,7 +78,7 @@ class ServerSession:
         self.refused: list[tuple[int, str]] = []  # replies that were not used, and why
         self.values: np.ndarray | None = None  # what the last evaluation found
         self._phase: Phase | None = None
-        self._look: Any = None  # the server's state while it looks at the model
+        self.measured: Measured | None = None  # what the last look for a certificate found
         self._keys = np.zeros((roster.clients, 32), np.uint8)
 
     # ------------------------------------------------------------ phases
@@ -102,10 +101,17 @@ class ServerSession:
     def open_evaluation(self, t: int) -> None:
         """A look at the model after t rounds; `values` has it when there is no more to ask."""
         x = self.run.method.solution(self.state.method)
-        self._look = self.evaluation.start(x) if self.evaluation.trips else None
+        goes = self.looks.begin("evaluation", x)
         self._open(self.messages.evaluation, t, *self._everyone())
-        if not self.evaluation.trips:
+        if not goes:
             self._finish_evaluation()
+
+    def open_certificate(self, t: int) -> None:
+        """A look at the last model, after t rounds, for a certificate; `measured` has it then."""
+        assert self.messages.certificate is not None
+        self.measured = None
+        self.looks.begin("certificate", self.run.method.solution(self.state.method))
+        self._open(self.messages.certificate, t, *self._everyone())
 
     def _everyone(self) -> tuple[np.ndarray, np.ndarray]:
         clients = self.roster.clients
@@ -133,6 +139,8 @@ class ServerSession:
         (e, leg), purpose, there = phase.step, phase.purpose, phase.there
         if purpose is None:
             return {i: {} if e == 0 else {"key": self._keys} for i in there}
+        if leg is DIGEST:
+            return {i: {} for i in there}
         if leg is not None:
             return {i: dict(m) for i, m in phase.playing().say(leg.name, there).items()}
         trip, down = purpose.forms[e].trip, {}
@@ -140,9 +148,8 @@ class ServerSession:
         if not asked:
             return {}
         if trip.broadcast is not None:
-            training = purpose is self.messages.training
-            state = self.state.method if training else self._look
-            run, (say, _) = self.programs[training]
+            state = self.state.method if purpose is self.messages.training else self.looks.state
+            run, (say, _) = self.programs.of(purpose.name)
             down = jax.device_get(say(run, self.unnamed, e, state, self._now(phase, e)))
         along = {}
         if phase.protocol is not None and phase.protocol.along:
@@ -205,9 +212,12 @@ class ServerSession:
         e = phase.step.e
         if phase.move_on(answered):
             self._step(phase, e, *phase.revealed())
-        looks = phase.purpose is self.messages.evaluation
-        if looks and phase.over and phase.culprit == NOBODY:
+        if not phase.over or phase.culprit != NOBODY or phase.purpose is None:
+            return
+        if phase.purpose.name == "evaluation":
             self._finish_evaluation()
+        if phase.purpose.name == "certificate":
+            self.measured = self.looks.measured()
 
     def _least(self, phase: Phase) -> float:
         """The share of those asked who must answer. Nobody may be missing where a part of every
@@ -215,9 +225,10 @@ class ServerSession:
         leg = phase.step.leg
         if leg is not None and leg.asks != "everyone":
             return 0.0
-        if phase.purpose is None or self.roster.owners is not None:
+        purpose = phase.purpose
+        if purpose is None or purpose.name == "certificate" or self.roster.owners is not None:
             return 1.0
-        return 1.0 if any(complete(form.trip) for form in phase.purpose.forms) else self.quorum
+        return 1.0 if any(complete(form.trip) for form in purpose.forms) else self.quorum
 
     def _checked(self, i: int, data: bytes) -> Any:
         """The reply of site i, if it is what was asked for."""
@@ -233,6 +244,8 @@ class ServerSession:
                 raise MessageError(f"{envelope}: its {what} is {found!r}, not {right!r}")
         if phase.purpose is None:
             like: Any = key_like() if phase.trip == 0 else {}
+        elif phase.step.leg is DIGEST:
+            like = DIGEST.form("up", 0)
         elif phase.step.leg is not None:
             like = phase.step.leg.form("up", phase.peers())
             return phase.leg_checked(i, wire.decode(data, like, finite=True)[1])
@@ -250,7 +263,9 @@ class ServerSession:
             return
         e, leg = phase.step
         form = phase.purpose.forms[e]
-        if leg is not None:
+        if leg is DIGEST:
+            self.looks.digests = {i: reply["digest"].tobytes() for i, reply in replies.items()}
+        elif leg is not None:
             phase.playing().took(leg.name, replies)
         elif isinstance(form.trip, Relay):
             for s, reply in replies.items():
@@ -281,10 +296,10 @@ class ServerSession:
         cohort = Cohort(*map(jnp.asarray, (ids.astype(np.int32), present, shares)))
         training = phase.purpose is self.messages.training
         old = self.state
-        state, memory, info = (self._look, form.server_memory, {})
+        state, memory, info = (self.looks.state, form.server_memory, {})
         if training:
             state, memory, info = old.method, old.channel[e], old.info
-        run, (_, take_in) = self.programs[training]
+        run, (_, take_in) = self.programs.of(phase.purpose.name)
         state, memory, info, fine = take_in(
             run, self.unnamed, e, self.server_rows, state, memory, info, sent, cohort,
             self._now(phase, e),
@@ -295,13 +310,12 @@ class ServerSession:
             channel = (*old.channel[:e], memory, *old.channel[e + 1 :])
             self.state = ServerState(state, channel, info, old.best)
         else:
-            self._look = state
+            self.looks.state = state
 
     def _finish_evaluation(self) -> None:
         phase, state = self._phase, self.state
         assert phase is not None
-        sums = self.evaluation.sums(self._look) if self.evaluation.trips else {}
-        values = np.asarray(self.finish(self.run, state, sums, self.test))
+        values = np.asarray(self.finish(self.run, state, self.looks.sums(), self.test))
         best: Best | None = best_of(self.run, self.names, state.best, state, values, phase.round)
         self.state = ServerState(state.method, state.channel, state.info, best)
         self.values = values

@@ -11,10 +11,11 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fedmin.core.environment import __version__
 from fedmin.core.method import Relay
@@ -22,7 +23,8 @@ from fedmin.core.protocol import Occasion, Protocol, ProtocolError, SiteRole
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows
 from fedmin.core.serialize import digest
-from fedmin.engines.messages import ALONG, Messages, Purpose, messages_of
+from fedmin.engines.forms import ALONG, Purpose
+from fedmin.engines.messages import DIGEST, Messages, messages_of
 from fedmin.engines.round import (
     SERVER,
     Notice,
@@ -31,14 +33,14 @@ from fedmin.engines.round import (
     drawn,
     fluid,
     known,
-    looking,
     now_at,
     start_key,
 )
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.files import DamagedCheckpointError, Files
 from fedmin.engines.sessions.packets import ClientError, Packets
-from fedmin.engines.sessions.programs import site_program
+from fedmin.engines.sessions.places import BEGINNING, Place, must_come
+from fedmin.engines.sessions.programs import Programs, site_program
 from fedmin.engines.sessions.wire import Envelope, MessageError
 
 
@@ -47,24 +49,6 @@ def run_name(run: Run, roster: Roster, seed: int) -> bytes:
     return bytes.fromhex(digest([run, roster, seed]))[:8]
 
 
-class Place(NamedTuple):
-    """Where in a run a message belongs; places only ever go up."""
-
-    round: int
-    phase: int  # -1 setup, 0 evaluation (before the round), 1 training
-    trip: int  # within the phase
-
-    @classmethod
-    def of(cls, envelope: Envelope) -> "Place":
-        """The place that an envelope names."""
-        if envelope.trip >= wire.SETUP:
-            return cls(envelope.round, -1, envelope.trip - wire.SETUP)
-        if envelope.trip >= wire.EVALUATION:
-            return cls(envelope.round, 0, envelope.trip - wire.EVALUATION)
-        return cls(envelope.round, 1, envelope.trip)
-
-
-BEGINNING = Place(-1, -1, -1)
 LOOK_AHEAD = 10_000  # rounds in which a client looks for the next one that it is in
 
 
@@ -105,10 +89,7 @@ class SiteSession:
         self.key = jax.random.key(seed)
         self.secret = self.key if secret is None else secret
         self.rows, self.unnamed = roster.view(me, rows), roster.unnamed()
-        # of a look at the model, and of a round
-        self.programs = [
-            (run, site_program(run, self.unnamed)) for run in (looking(self.run), self.run)
-        ]
+        self.programs = Programs(self.run, self.unnamed, site_program)
         self.state = self._first_state()
         self.packets = Packets(me, roster, self.run_name)
         self.role: tuple[Any, SiteRole] | None = None  # the channel's, and in which exchange
@@ -118,7 +99,8 @@ class SiteSession:
         self.gaps, self.due = gaps, self._due(0)  # the next round that it takes part in
         self.answers: dict[Place, tuple[bytes, bytes]] = {}
         self.kept = 0  # the round that the server has kept; answers since then stay
-        self.files = None if folder is None else Files(folder, self._belongings(rows))
+        self.digest = digest(rows)
+        self.files = None if folder is None else Files(folder, self._belongings())
 
     def _first_state(self) -> SiteState:
         run, roster = self.run, self.roster
@@ -130,12 +112,12 @@ class SiteSession:
         )
         return SiteState(client, memory)
 
-    def _belongings(self, rows: Rows) -> dict[str, Any]:
+    def _belongings(self) -> dict[str, Any]:
         """What this site's checkpoints belong to: the run (its seed with it), and its own rows."""
         return {
             "fedmin": __version__, "run": self.run_name.hex(), "site": self.name,
             "devices": jax.default_backend(), "x64": bool(jax.config.read("jax_enable_x64")),
-            "rows": digest(rows),
+            "rows": self.digest,
         }  # fmt: skip
 
     # ------------------------------------------------------------ answering
@@ -177,12 +159,13 @@ class SiteSession:
         if place.phase == -1:
             if self.packets.ready:
                 raise MessageError(f"{envelope}: keys are exchanged once, and were")
-            wanted = [self.place.trip + 1 if self.place.phase == -1 else 0]
+            step, wanted = place.trip, [self.place.trip + 1 if self.place.phase == -1 else 0]
         else:
-            wanted = self._purpose(place).next(self.me, self.place.trip if goes_on else -1)
+            step = place.within(self.messages)[1]
+            wanted = must_come(self.me, self.place, place, self.messages)
             if self.messages.sealed and self.roster.clients > 1 and not self.packets.ready:
                 raise MessageError(f"{envelope}: keys must be exchanged first")
-        if place.trip not in wanted:
+        if step not in wanted:
             must = f"trip {wanted[0]} of it must come first" if wanted else "there is no such trip"
             raise MessageError(f"{envelope}: {must}")
 
@@ -206,16 +189,17 @@ class SiteSession:
                 return t
         return first + LOOK_AHEAD
 
-    def _purpose(self, place: Place) -> Purpose:
-        return self.messages.training if place.phase == 1 else self.messages.evaluation
-
     def _reply(self, place: Place, envelope: Envelope, data: bytes) -> tuple[str, Any]:
         if place.phase == -1:
             return "reply", self.packets.introduce(place.trip, data)
-        purpose = self._purpose(place)
-        e, leg = purpose.steps[place.trip]
-        fresh = place[:2] != self.place[:2]
+        purpose, step = place.within(self.messages)
+        e, leg = purpose.steps[step]
+        fresh = place[:2] != self.place[:2] or self.place.within(self.messages)[0] is not purpose
         notices, own = ([], {}) if fresh else (list(self.notices), dict(self.own))
+        if leg is DIGEST:
+            wire.decode(data, {})
+            self.notices, self.own = notices, own
+            return "reply", {"digest": np.frombuffer(bytes.fromhex(self.digest), np.uint8)}
         protocol = purpose.forms[e].protocol
         clients = () if protocol is None else self.drawn(place)
         if leg is not None and protocol is not None:
@@ -234,7 +218,7 @@ class SiteSession:
             notices.append(self.packets.opened(purpose, r, envelope, sealed, own))
         trip = purpose.forms[e].trip
         notices.append(Notice(jax.tree.map(jnp.asarray, down), trip.only))
-        sent, state, fine = self._compute(place, e, known(trip, notices, self.me))
+        sent, state, fine = self._compute(purpose, place, e, known(trip, notices, self.me))
         if not fine:
             return "fault", {}
         if isinstance(trip, Relay):
@@ -261,23 +245,23 @@ class SiteSession:
         self, protocol: Protocol, place: Place, e: int, clients: tuple[int, ...]
     ) -> SiteRole:
         """The channel's role in this exchange: a new one for every exchange."""
-        at = (*place[:2], e)
-        if self.role is None or self.role[0] != at:
-            trip = self._purpose(place).first + e
+        trip = place.within(self.messages)[0].first + e
+        if self.role is None or self.role[0] != (place.round, trip):
             occasion = Occasion(self.run_name, place.round, trip, clients, self.roster)
-            self.role = (at, protocol.site(occasion, self.me))
+            self.role = ((place.round, trip), protocol.site(occasion, self.me))
         return self.role[1]
 
-    def _compute(self, place: Place, e: int, down: dict[str, Any]) -> tuple[Any, SiteState, bool]:
+    def _compute(
+        self, purpose: Purpose, place: Place, e: int, down: dict[str, Any]
+    ) -> tuple[Any, SiteState, bool]:
         """The method's own part."""
         me, training = self.me, place.phase == 1
-        number = e + (0 if training else wire.EVALUATION)
-        now = now_at(self.key, self.secret, jnp.int32(place.round), number, me)
+        now = now_at(self.key, self.secret, jnp.int32(place.round), purpose.first + e, me)
         state = self.state
-        held, memory = (), self._purpose(place).forms[e].memory  # which looking has none of
+        held, memory = (), purpose.forms[e].memory  # which looking has none of
         if training:
             held, memory = state.client, state.memory[e]
-        run, part = self.programs[training]
+        run, part = self.programs.of(purpose.name)
         share = jnp.asarray(self.roster.share(me))
         try:
             sent, held, memory, fine = part(

@@ -28,6 +28,7 @@ HEADER = struct.Struct("<4sBBH8sIiiHI")
 # state: in a file
 KINDS = ("ask", "reply", "fault", "keep", "back", "kept", "packet", "state", "lost")
 EVALUATION = 0x4000  # the numbers of its trips begin here
+CERTIFICATE = 0x6000  # and those of the look that a certificate takes
 SETUP = 0x8000  # and those of the exchange of keys, before any round
 NO_RUN = bytes(8)
 TYPES = tuple(

@@ -1,23 +1,25 @@
 """The simulator: a whole federation in one process, at the speed of hand-written JAX."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import numpy as np
 
 from fedmin.core import checks
+from fedmin.core.certificate import certificate_of
 from fedmin.core.federation import Federation
 from fedmin.core.ledger import Ledger
+from fedmin.core.measured import measured_on
 from fedmin.core.result import Result
 from fedmin.core.serialize import digest
 from fedmin.engines.drive import Engine, Segment, Settings, Stepper, drive, result_of
-from fedmin.engines.messages import messages_of, reports_of
+from fedmin.engines.messages import certificate_purpose, messages_of, reports_of
 from fedmin.engines.round import Run
 from fedmin.engines.sessions.checkpoint import Keeper, belongings
 from fedmin.engines.simulator.layout import Data, lay_out
 from fedmin.engines.simulator.program import SEGMENT, ProgramSpec, programs
-from fedmin.engines.weighing import ledger_of
+from fedmin.engines.weighing import certificate_lines, ledger_of
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,10 @@ class Simulator(Engine):
 
     def run(self, run: Run, federation: Federation, settings: Settings) -> Result:
         """Run and return the result."""
-        spec, data, ledger = self.prepare(run, federation)
+        bare = replace(run, certify=False)  # what is compiled does not depend on it
+        spec, data, ledger = self.prepare(bare, federation)
         seed, every = settings.seed, settings.every
-        stepper = Compiled(spec, run, data, jax.random.key(seed), every, settings.rounds)
+        stepper = Compiled(spec, bare, data, jax.random.key(seed), every, settings.rounds)
         keeper = None
         if settings.checkpoint is not None:
             roster = federation.roster(run.participation.everyone)
@@ -63,10 +66,18 @@ class Simulator(Engine):
             stepper, ledger, federation.names, title=type(run.method).__name__,
             settings=settings, keeper=keeper,
         )  # fmt: skip
-        return result_of(
-            run, driven.books[0], stepper.state, federation.num_clients, seed=seed,
+        book, certified = driven.books[0], run.certify and driven.books[0].status != "diverged"
+        if certified:  # what it would take if the rows were not here
+            look = certificate_purpose(run, federation.roster(run.participation.everyone))
+            book.ledger.certificate = certificate_lines(look, federation.num_clients)
+        result = result_of(
+            run, book, stepper.state, federation.num_clients, seed=seed,
             compile_seconds=driven.compile_seconds, run_seconds=driven.run_seconds,
         )  # fmt: skip
+        if not certified:
+            return result
+        measured = measured_on(result.problem, federation, result.solution)
+        return replace(result, certificate=certificate_of(result, measured))
 
     def prepare(
         self, run: Run, federation: Federation, batched: bool = False

@@ -1,0 +1,48 @@
+"""Where in a run a message belongs, and what must come next."""
+
+from typing import NamedTuple
+
+from fedmin.engines.forms import Purpose
+from fedmin.engines.messages import Messages
+from fedmin.engines.sessions import wire
+from fedmin.engines.sessions.wire import Envelope, MessageError
+
+
+class Place(NamedTuple):
+    """Where in a run a message belongs; places only ever go up."""
+
+    round: int
+    phase: int  # -1 setup, 0 evaluation (before the round), 1 training
+    trip: int  # within the phase
+
+    @classmethod
+    def of(cls, envelope: Envelope) -> "Place":
+        """The place that an envelope names."""
+        if envelope.trip >= wire.SETUP:
+            return cls(envelope.round, -1, envelope.trip - wire.SETUP)
+        if envelope.trip >= wire.EVALUATION:
+            return cls(envelope.round, 0, envelope.trip - wire.EVALUATION)
+        return cls(envelope.round, 1, envelope.trip)
+
+    def within(self, messages: Messages) -> tuple[Purpose, int]:
+        """What it is a trip of, and the number of its step there."""
+        step = self.trip - (wire.CERTIFICATE - wire.EVALUATION)
+        if self.phase == 1:
+            return messages.training, self.trip
+        if step < 0:
+            return messages.evaluation, self.trip
+        if messages.certificate is None:
+            raise MessageError("this run takes no certificate")
+        return messages.certificate, step
+
+
+BEGINNING = Place(-1, -1, -1)
+
+
+def must_come(me: int, last: Place, place: Place, messages: Messages) -> list[int]:
+    """The steps of which one must come next to client `me`, after the last, where `place` is."""
+    purpose, _ = place.within(messages)
+    if last[:2] != place[:2]:
+        return purpose.next(me)
+    before, step = last.within(messages)
+    return purpose.next(me, step if before is purpose else -1)
