@@ -132,6 +132,8 @@ class Ledger:
         found = sum(int(self.cumulative(way)[-1]) for way in ways)
         if evaluation:
             found += sum(int(self.cumulative_evaluation(way)[-1]) for way in ways)
+            last = [(line, n) for line, n in self.certificate if line.direction in ways]
+            found += sum(n * sum(line.parts.values()) for line, n in last)
         if control:
             found += sum(n for kind, n in self.control.items() if kind.split()[0] in ways)
         return found
@@ -149,7 +151,10 @@ class Ledger:
         return np.cumsum(spent)
 
     def cumulative_evaluation(self, direction: str | None = None) -> np.ndarray:
-        """Bytes of looking at the model until before each round, and after the last."""
+        """Bytes of looking at the model until before each round, and after the last.
+
+        What a certificate takes comes after all of it.
+        """
         ways = ("down", "up") if direction is None else (direction,)
         once = self._cost(self.evaluation, ways, self.population)
         rounds = len(self.counts) + 1
@@ -157,9 +162,6 @@ class Ledger:
         spent = once * times
         for t, what in self.uneven_looks.items():
             spent[t] += self._cost(self.evaluation, ways, *what) - once
-        spent[-1] += sum(
-            n * sum(line.parts.values()) for line, n in self.certificate if line.direction in ways
-        )
         return np.cumsum(spent)
 
     @staticmethod
