@@ -85,19 +85,39 @@ def logistic() -> known.World:
     return known.logistic()
 
 
+# what takes a minute or more begins first: at the end all workers would wait for one of them
+LONG = (
+    "test_killed_at_any_moment_it_ends_the_same",
+    "test_claims_of_a_paper",
+    "test_examples_in_pages_run",
+    "test_docstring_examples_run",
+    "test_scikit_learns_own_checks",
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """The long ones to the front, after all others were put into their random order."""
+    items.sort(key=lambda item: getattr(item, "originalname", None) not in LONG)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """With -n: tests that use one compiled program stay in one process, which compiles it once.
 
-    That is, in test_common.py all tests of a method, elsewhere all parameters of a test.
+    That is, in test_common.py all tests of a method, elsewhere all parameters of a test; of a
+    paper's claims each paper by itself. They begin in the order they were collected in: by default
+    groups of one test, as the longest are, would come last.
     """
     from xdist.scheduler import LoadScopeScheduling
+
+    config.option.loadscopereorder = False
 
     class ByCase(LoadScopeScheduling):
         def _split_scope(self, nodeid):
             file, _, rest = nodeid.partition("::")
             name, _, parameters = rest.partition("[")
-            by_case = file.endswith("test_common.py") and parameters
+            by_case = file.endswith(("test_common.py", "test_reproduce.py")) and parameters
             return f"{file}::{parameters.rstrip(']').partition('-')[0] if by_case else name}"
 
     return ByCase(config, log)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import conftest
 import fedmin
 from fedmin.cli.signals import Interrupt
 from fedmin.core.result import read_csv
@@ -203,6 +204,7 @@ def file_of(name: str) -> str:
 # how one ended only when told to: until then its number cannot become another process's
 MOTHER = """
 import os, sys
+import scipy.optimize, sklearn.datasets  # what a run imports of its own, half of its time
 from fedmin.runs import folder as runs
 from fedmin.runs.config import Config
 print("ready", flush=True)
@@ -225,7 +227,7 @@ class Mother:
         settings = {
             "JAX_COMPILATION_CACHE_DIR": str(cache), "FEDMIN_DEVICES": "1",
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0", **conftest.QUICKLY,
         }  # fmt: skip
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
