@@ -22,6 +22,7 @@ from fedmin.runs.config import Config, ConfigError
 
 pytestmark = pytest.mark.usefixtures("quick_to_compile")
 METHOD = SSCA(1.0, 0.5, tau=0.5, batches=Full(), penalty=100.0)
+BATCHES = dataclasses.replace(METHOD, batches=fedmin.WithoutReplacement(2))
 WORLD = known.logistic()
 SEX = [np.array(["f", "m"])[np.arange(len(y)) % 2] for _, y in WORLD.clients]
 
@@ -31,9 +32,9 @@ def grouped_world(weights="sizes", groups=SEX) -> Federation:
     return Federation.from_clients(clients, weights=weights)
 
 
-def solve(problem, federation, **options):
+def solve(problem, federation, method=METHOD, **options):
     settings = {"rounds": 5, "engine": ONE_BY_ONE, "progress": False} | options
-    return fedmin.minimize(problem, federation, METHOD, **settings)
+    return fedmin.minimize(problem, federation, method, **settings)
 
 
 def limited(*limits, problem=WORLD.problem, **options):
@@ -168,7 +169,8 @@ def test_a_violation_is_in_the_groups_own_units(weights):
     np.testing.assert_allclose([result.final(f"constraint_{m}") for m in (1, 2)], above, rtol=1e-9)
     np.testing.assert_allclose(result.certificate.constraints, above, rtol=1e-9)
     assert result.final("violation") == pytest.approx(max(above))
-    shown = str(result.certificate)
+    shown = str(result)
+    assert str(result.certificate.limits_table()) in str(result.certificate)
     for name, size in (("f", 11), ("m", 9)):
         line = next(line for line in shown.splitlines() if f"loss of {name}" in line)
         assert line.split()[3:6] == [str(size), f"{true[name]:.5g}", {"f": "0.5", "m": "0.6"}[name]]
@@ -188,7 +190,10 @@ def test_a_small_group_is_not_met_because_it_is_small():
 
 def test_every_engine_has_the_same_groups(tmp_path):
     problem, federation = limited(GroupLossAtMost((0.5, 0.6), by="groups")), grouped_world()
-    fast, honest = solve(problem, federation), solve(problem, federation, engine=fedmin.Loopback())
+    fast, honest = (
+        solve(problem, federation, BATCHES, engine=engine)
+        for engine in (ONE_BY_ONE, fedmin.Loopback())
+    )
     assert_same(fast, honest)
     again = fedmin.Result.load(fast.save(tmp_path)).problem
     assert again == fast.problem

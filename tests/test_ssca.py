@@ -475,6 +475,8 @@ def test_schedules_outside_the_theorem_are_named(rho, gamma, said):
         (lambda: fedmin.Penalty(growth=0.5), "growth must be at least 1"),
         (lambda: fedmin.subject_to(fedmin.Logistic(3)), "at least one constraint"),
         (lambda: fedmin.NormAtMost(0.0), "radius must be more than 0"),
+        (lambda: fedmin.LossAtMost(np.inf), "limit must be .* finite, got inf"),
+        (lambda: fedmin.GroupLossAtMost((0.1, np.nan)), "limit must be .* finite, got nan"),
         (lambda: fedmin.KKT(0.0), "tol must be more than 0"),
         (
             lambda: fedmin.smallest(

@@ -112,13 +112,13 @@ class Certificate:
                 row("stationarity, best multipliers", self.best_stationarity),
                 row("complementarity", self.complementarity),
             ]
-            lines += ["", *self._limits()]
+            lines += ["", self.limits_table()]
         if self.best_round is not None:
             lines += ["", row(f"best feasible, round {self.best_round}", self.best_objective)]
         verdict = [] if self.reach is None else [self.verdict]
         return "\n".join([*lines, *(f"note: {note}" for note in (*verdict, *self.notes))])
 
-    def _limits(self) -> list[str]:
+    def limits_table(self) -> str:
         """A line a constraint: on what and how many rows, its value, its limit, its multipliers."""
         count = len(self.constraints)
         names = self.names or tuple(f"F_{m + 1}" for m in range(count))
@@ -134,7 +134,7 @@ class Certificate:
             cells = ["all" if size is None else f"{size:,}"]
             cells += ["-" if n is None else f"{n:.5g}" for n in numbers]
             lines.append(f"  {name}".ljust(width) + "".join(cell.rjust(12) for cell in cells))
-        return lines
+        return "\n".join(lines)
 
     def save(self, path: str | Path) -> Path:
         """Write it as JSON."""

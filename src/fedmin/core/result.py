@@ -226,6 +226,12 @@ class Result:
         title = escape(repr(self.method))
         return f"<table><caption>{title}</caption><tr>{head}</tr><tr>{row}</tr></table>"
 
+    def __str__(self) -> str:
+        """The same line as `repr`, then why it ended and each constraint's rows, value, limit."""
+        limits = self.certificate is not None and bool(self.certificate.constraints)
+        table = self.certificate.limits_table() if self.certificate and limits else ""
+        return "\n".join(line for line in (repr(self), self.reason, table) if line)
+
     def __repr__(self) -> str:
         shown = [c for c in self.history if c not in NOT_SHOWN]
         finals = ", ".join(f"{c} {self.final(c):.6g}" for c in shown)

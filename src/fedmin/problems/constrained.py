@@ -86,6 +86,9 @@ class LossAtMost(Constraint):
 
     limit: float
 
+    def __check_init__(self):
+        checks.between("limit", self.limit, -np.inf)
+
     @property
     def of_loss(self) -> bool:
         return True

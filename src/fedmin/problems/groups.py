@@ -46,6 +46,8 @@ class GroupLossAtMost(Constraint):
     def __check_init__(self):
         checks.is_a("limits", self.limits, (tuple, Mapping), "(0.4, 0.5), a limit a group")
         checks.at_least("groups", len(self.limits), 1)
+        for bound in self.bounds():
+            checks.between("limit", bound, -np.inf)
         checks.known("by", self.by, ("labels", "groups"))
         if self.column is not None:
             checks.at_least("column", self.column, 0)
@@ -226,6 +228,8 @@ class CountedGroups(Constraint):
 def _of(limit: GroupLossAtMost | CountedGroups, rows: Rows) -> Any:
     """What says which group a row is in, f[n] or i[n]."""
     if limit.by == "groups":
+        if rows.group is None:  # compared with a number it would be no group at all
+            raise ValueError("these rows have no groups; a limit by='groups' would cover none")
         return rows.group
     if limit.column is None:
         return rows.y
