@@ -115,8 +115,9 @@ def test_ledger_is_the_encoded_length(case, route):
     kinds, lines = Counter(), Counter()
     for envelope, parts, length in messages:
         way, looks = WAYS[envelope.kind], envelope.trip >= wire.EVALUATION
+        why = "evaluation " * looks + "certificate " * (envelope.trip >= wire.CERTIFICATE)
         for name, size in {**parts, "header": length - sum(parts.values())}.items():
-            kinds[f"{'evaluation ' if looks else ''}{way} {name}"] += size
+            kinds[f"{why}{way} {name}"] += size
             if not looks:
                 lines[envelope.round, envelope.trip, way, name] += size
     for ledger in (result.ledger, simulated(case, key(route)).ledger):
@@ -126,7 +127,8 @@ def test_ledger_is_the_encoded_length(case, route):
             (r["round"], r["trip"], r["direction"], r["kind"]): r["bytes"]
             for r in ledger.per_round() if r["messages"]
         })  # fmt: skip
-    looked = sum(length for e, _, length in messages if e.trip >= wire.EVALUATION)
+    looks = range(wire.EVALUATION, wire.CERTIFICATE)
+    looked = sum(length for e, _, length in messages if e.trip in looks)
     assert looked > 0
     assert result.final("bytes_evaluation") == looked
     down = sum(n for e, _, n in messages if e.kind == "ask" and e.trip < wire.EVALUATION)
