@@ -119,6 +119,25 @@ TABLE = [
         lambda: Federation.from_clients([(X, Y), (np.ones((2, 3)), [0, 1])]),
         r"same features, got \[\(2,\), \(3,\)\]",
     ),
+    (
+        lambda: Federation.from_clients([(X, Y), (holed(np.nan), Y)], names=["a", "b"]),
+        r"^client 'b': x must be finite; x\[3, 1\] is nan",
+    ),
+    (
+        lambda: Federation.from_clients([(X, Y), (scipy.sparse.csr_matrix(holed(np.inf)), Y)]),
+        r"^client 1: x must be finite; x\[3, 1\] is inf",
+    ),
+    (
+        lambda: Federation.from_clients([(X, Y), (X, np.where(Y, np.nan, 0.0))]),
+        r"^client 1: y must be finite; y\[1\] is nan",
+    ),
+    (lambda: Federation.from_clients([(X, Y), (X, Y[:4])]), "^client 1: y must have one entry a"),
+    (lambda: Federation.from_clients([(X, Y), X]), r"^client 1: it must be a pair \(x, y\)"),
+    (lambda: Federation.from_clients([(X, Y), (X[0], Y)]), "^client 1: x must be numbers, rows"),
+    (
+        lambda: Federation.from_clients([(X, Y), (X, Y + 1)], classes=2),
+        r"^client 1: labels must be in 0..1; row 1 has label 2",
+    ),
     (lambda: Federation.from_columns(X, Y, [[0], [0]]), "column 0"),
     (lambda: Federation.from_columns(X, Y, [[0, 1], []]), "client 1 has no columns"),
     # do the pieces fit
@@ -141,10 +160,13 @@ TABLE = [
         "does not fit data with 3 features",
     ),
     (lambda: minimize(federation=COLUMNS), "split by rows; this federation.* split by features"),
-    (lambda: minimize(Confined(2)), r"FedSGD does not handle a domain; Confined\(...\) has Ball"),
+    (
+        lambda: minimize(Confined(2)),
+        r"FedSGD does not handle a domain; Confined\(...\) has Ball.* FedFW.* handle a domain$",
+    ),
     (
         lambda: minimize(Constrained(2), method=Scaffold()),
-        r"Scaffold does not handle constraints; Constrained\(...\) has 1",
+        r"Scaffold does not handle constraints; Constrained\(...\) has 1. SSCA handles con",
     ),
     (
         lambda: minimize(fedmin.MLP(2, 2, hidden=(10**5, 10**5))),

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,70 @@ def test_unknown_command_is_bad_input():
 def test_a_bug_is_not_hidden(monkeypatch):
     monkeypatch.setattr(catalog, "lines", lambda category: [][0])
     assert isinstance(invoke("list").exception, IndexError)
+
+
+def test_a_bug_ends_in_one_line_and_a_file(monkeypatch, capsys, tmp_path):
+    """What users start is `main`; tests call `app`, where a bug stays what it is."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(catalog, "lines", lambda category: [][0])
+    monkeypatch.setattr(sys, "argv", ["fedmin", "list", "data"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 70
+    (kept,) = tmp_path.glob("fedmin-bug-*.txt")
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "this is a bug of fedmin: IndexError: list index out of range" in said
+    assert str(kept) in said
+    text = kept.read_text("utf-8")
+    assert text.startswith("fedmin list data\n")
+    assert "Traceback" in text
+    assert "in list_" in text
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (MemoryError(), "error: not enough memory"),
+        (RuntimeError("RESOURCE_EXHAUSTED: 9 bytes too many.\nand so on"),
+         "error: not enough memory for this: RESOURCE_EXHAUSTED: 9 bytes too many."),
+        (PermissionError(13, "Permission denied", "a.toml"), "error: a.toml: Permission denied"),
+        (ValueError("a\x1b[31mb\udcffc"), r"error: a\x1b[31mb\udcffc"),
+    ],
+)  # fmt: skip
+def test_what_a_machine_refuses_is_said_in_one_line(monkeypatch, error, words):
+    def fail(category):
+        raise error
+
+    monkeypatch.setattr(catalog, "lines", fail)
+    outcome = invoke("list")
+    assert outcome.exit_code == 2
+    assert outcome.stderr.strip() == words
+
+
+@pytest.mark.parametrize("command", ["run", "report", "plot", "init", "reproduce"])
+def test_what_cannot_be_written_says_just_that_before_any_work(command, tmp_path, monkeypatch):
+    monkeypatch.setattr("fedmin.runs.reading.load_all", lambda folders: 1 / 0)
+    monkeypatch.setattr("fedmin.runs.reading.report_of", lambda folders: 1 / 0)
+    monkeypatch.setattr("fedmin.runs.folder.run", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("fedmin.reports.claims.reproduce", lambda *_, **__: 1 / 0)
+    (tmp_path / "taken").write_text("")
+    invoke("init", "fedsgd", "--file", str(tmp_path / "a.toml"))
+    out = str(tmp_path / "taken" / "out")
+    words = {
+        "run": ["run", str(tmp_path / "a.toml"), "--out", out],
+        "init": ["init", "fedsgd", "--file", out],
+        "reproduce": ["reproduce", "all", "--out", out],
+    }.get(command, [command, str(tmp_path), "--out", out])
+    outcome = invoke(*words)
+    assert outcome.exit_code == 2, outcome.exception
+    assert outcome.stderr == f"error: {out} cannot be written: Not a directory\n"
+
+
+def test_version_as_an_option():
+    outcome = invoke("--version")
+    assert outcome.exit_code == 0
+    assert outcome.stdout == f"fedmin {fedmin.__version__}\n"
 
 
 def test_version_in_a_real_process():

@@ -276,6 +276,17 @@ def test_what_no_one_means_is_refused_at_once(old, new, words):
     assert len(str(refused.value)) < 1000
 
 
+@pytest.mark.parametrize("name", ["fedfw", "fedht"])
+def test_a_method_that_needs_a_set_says_how_a_file_gives_it_one(name):
+    text = FILE.replace('"fedavg"', f'"{name}"').replace("local_steps = 2\n", "")
+    text = text.replace('batches = {name = "blocks", size = 8}\n', "").replace("[0.1, 0.4]", "0.1")
+    text = text.replace("step = 0.1\n", "") if name == "fedfw" else text
+    with pytest.raises(
+        ConfigError, match=r'line 14: .*in a file: \[domain\] and below it name = "'
+    ):
+        all_pieces(text.replace('[channel]\nname = "topk"\nk = 5\n', ""))
+
+
 def test_a_grid_is_counted_before_it_is_built():
     many = FILE.replace("[0.1, 0.4]", str([*range(1, 1001)])).replace("[0, 7]", str([*range(1000)]))
     words = "line 16: 1,000 of method.step x 1,000 of seed are 1,000,000 runs; a file may have"

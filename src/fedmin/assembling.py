@@ -1,5 +1,6 @@
 """Do the pieces fit? Then they make a run: whatever does not is refused here, before any work."""
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -207,6 +208,22 @@ def _check_handles(problem: Problem, federation: Federation, method: Method) -> 
             f"MLP, or your own with cut, join, embed and head"
         )
     if not isinstance(problem.domain, Free) and "domain" not in method.handles:
-        raise ValueError(f"{name} does not handle a domain; {has} has {problem.domain}")
+        others = _handling("domain", federation.split)
+        raise ValueError(f"{name} does not handle a domain; {has} has {problem.domain}. {others}")
     if problem.num_constraints and "constraints" not in method.handles:
-        raise ValueError(f"{name} does not handle constraints; {has} has {problem.num_constraints}")
+        others = _handling("constraints", federation.split)
+        count = problem.num_constraints
+        raise ValueError(f"{name} does not handle constraints; {has} has {count}. {others}")
+
+
+def _handling(what: str, split: str) -> str:
+    """Which of fedmin's methods do, as a way out."""
+    kinds, waiting = [], list(Method.__subclasses__())
+    while waiting:
+        kind = waiting.pop()
+        waiting += kind.__subclasses__()
+        if kind.__module__.startswith("fedmin.methods.") and {what, split} <= kind.handles:
+            kinds += [] if inspect.isabstract(kind) else [kind.__name__]
+    one = "handles" if len(kinds) == 1 else "handle"
+    article = "a " if what == "domain" else ""
+    return f"{', '.join(sorted(kinds)) or 'No method'} {one} {article}{what}"

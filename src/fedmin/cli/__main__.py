@@ -1,6 +1,6 @@
 """python -m fedmin.cli"""
 
-from fedmin.cli.app import app
+from fedmin.cli.app import main
 
 if __name__ == "__main__":
-    app()
+    main()

@@ -2,7 +2,7 @@
 and in files of their own the groups keys and site.
 
 What only one command needs is imported inside it. Bad input ends in one red line on standard error
-and exit code 2; a traceback means a bug.
+and exit code 2; a bug in one line too, exit code 70 and a file with its traceback (`main`).
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from fedmin.cli import keys, site
-from fedmin.cli.errors import plain_errors
+from fedmin.cli.errors import bugs_are_kept, check_out, plain_errors
 
 app = typer.Typer(
     help="Federated optimization: minimize a function of data that may not leave its owners.",
@@ -20,6 +20,29 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def main() -> None:
+    """The command `fedmin`."""
+    with bugs_are_kept():
+        app()
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        from fedmin.core.environment import __version__
+
+        typer.echo(f"fedmin {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def every_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say it, end.")
+    ] = False,
+) -> None:
+    """Federated optimization: minimize a function of data that may not leave its owners."""
 
 
 app.add_typer(keys.group, name="keys")
@@ -131,6 +154,7 @@ def init(
         return
     if file.exists():
         raise ValueError(f"{file} is there already; give another name with --file")
+    check_out(file)
     file.write_text(text, "utf-8")
     typer.echo(f"{file}: look at it with `fedmin show {file}`, run it with `fedmin run {file}`")
 
@@ -186,6 +210,7 @@ def run(
 
     config = Config.read(file)
     jobs, good = config.jobs(), 0
+    check_out(out, folder=True)
     silent = quiet or json
     note = "" if silent else "ending after this round; Ctrl-C once more ends at once\n"
     with Interrupt(note) as interrupt, RunTable(jobs, quiet=silent) as table:
@@ -233,6 +258,7 @@ def plot(
     from fedmin.reports.tables import recorded
     from fedmin.runs.reading import load_all
 
+    check_out(out)
     results = load_all(folders)
     wanted = [c for c in columns.split(",") if c] or recorded(results)
     typer.echo(figure(results, out, columns=wanted))
@@ -247,6 +273,7 @@ def report(
     """One HTML page of runs that opens offline."""
     from fedmin.runs.reading import report_of
 
+    check_out(out)
     out.write_text(report_of(folders), "utf-8")
     typer.echo(out)
 
@@ -285,5 +312,6 @@ def reproduce(
             ["id", "verdict", "paper"], [[c.id, c.verdict, c.paper] for c in claims.all_claims()]
         )
     else:
+        check_out(out, folder=True)
         claims.reproduce(ids, out, quick=quick, say=typer.echo)
         typer.echo(f"page: {out / 'claims.html'}")

@@ -11,7 +11,16 @@ import numpy as np
 import scipy.sparse
 
 from fedmin.core import checks
-from fedmin.core.given import apart, at, check_holder, grouped, labels_of, names_of, shares_of
+from fedmin.core.given import (
+    apart,
+    at,
+    check_clients,
+    check_holder,
+    grouped,
+    labels_of,
+    names_of,
+    shares_of,
+)
 from fedmin.core.matrix import Dense, SparseRows, matrix
 from fedmin.core.roster import ColumnOwners, Roster
 from fedmin.core.rows import Rows, rows
@@ -104,6 +113,7 @@ class Federation:
         """
         if not clients:
             raise ValueError("clients must be a list of at least one pair (x, y), got none")
+        check_clients(clients, options.get("names") or (), options.get("classes"))
         lengths = {len(client) for client in clients}
         if lengths not in ({2}, {3}):
             raise ValueError("every client must be a pair (x, y), or every one (x, y, groups)")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from fedmin.core import checks
 from fedmin.core.groups import numbered
@@ -82,3 +83,38 @@ def labels_of(y: Any, classes: int | None) -> np.ndarray:
             f"labels must be in 0..{classes - 1}; row {outside[0]} has label {y[outside[0]]}"
         )
     return y
+
+
+def check_clients(clients: Sequence[Any], names: Sequence[str], classes: int | None) -> None:
+    """Refuse what one of the clients brings, by its name and its own numbers of rows."""
+    for i, client in enumerate(clients):
+        site = f"client {names[i]!r}" if i < len(names) else f"client {i}"
+        _check_client(site, client, classes)
+
+
+def _check_client(site: str, pair: Any, classes: int | None) -> None:
+    try:
+        if not isinstance(pair, tuple | list) or len(pair) not in (2, 3):
+            raise ValueError(f"it must be a pair (x, y), got {type(pair).__name__}")
+        x, y, *_ = pair
+        if not scipy.sparse.issparse(x):
+            x = np.asarray(x)
+        y = np.asarray(y)
+        if x.ndim != 2 or x.dtype.kind not in "fiub":
+            words = f"an array of {x.dtype} of shape {x.shape}"
+            raise ValueError(f"x must be numbers, rows and features, got {words}")
+        if y.shape[:1] != x.shape[:1]:
+            words = f"x has {x.shape[0]} rows, y has shape {y.shape}"
+            raise ValueError(f"y must have one entry a row: {words}")
+        if scipy.sparse.issparse(x):
+            entries = x.tocoo()
+            bad = np.flatnonzero(~np.isfinite(entries.data))
+            if len(bad):
+                where = f"x[{entries.row[bad[0]]}, {entries.col[bad[0]]}]"
+                raise ValueError(f"x must be finite; {where} is {entries.data[bad[0]]}")
+        else:
+            checks.finite("x", x)
+        checks.finite("y", y)
+        labels_of(y, classes)
+    except ValueError as error:
+        raise ValueError(f"{site}: {error}") from None

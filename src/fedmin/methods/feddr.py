@@ -121,4 +121,7 @@ class FedDR(Method):
 def check_projection(name: str, problem) -> None:
     """Refuse a problem over a set without a projection."""
     if not problem.domain.can_project:
-        raise ValueError(f"{name} needs a set with a projection, got {problem.domain}")
+        raise ValueError(
+            f"{name} needs a set with a projection, got {problem.domain}; "
+            f"over(problem, L2Ball(10.0)) gives it one"
+        )

@@ -45,7 +45,9 @@ def fitted(job: Job) -> tuple[Pieces, Run]:
         return found, replace(run, certify=run.certify or isinstance(problem.domain, Free))
     except (ValueError, TypeError) as error:
         named = str(error).startswith(type(method).__name__)  # else of two sections at once
-        job.document.fail("method" if named else "", str(error))
+        lacks = "domain" not in job.words and "over(problem" in str(error)
+        way = '; in a file: [domain] and below it name = "l1ball", radius = 10.0' if lacks else ""
+        job.document.fail("method" if named else "", f"{error}{way}")
 
 
 def costs(job: Job) -> Costs:

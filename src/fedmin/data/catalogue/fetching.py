@@ -175,9 +175,23 @@ def _download(name: str, variant: Variant, folder: Path) -> Path:
     except ValueError as error:  # pooch's word for a wrong checksum
         raise ChecksumError(f"{name}: the file at {variant.url} was not kept: {error}") from None
     except OSError as error:  # requests' errors are OSErrors too
-        why = f"the download failed ({type(error).__name__}: {error})"
-        raise NotCachedError(_missing(name, variant, folder, why)) from None
+        raise NotCachedError(_missing(name, variant, folder, _in_words(error))) from None
     return target
+
+
+def _in_words(error: OSError) -> str:
+    """Why a download failed, for those who do not know what it is made with."""
+    kind, answer = type(error).__name__, getattr(error, "response", None)
+    if answer is not None:
+        return f"its address answers {answer.status_code} {answer.reason}".rstrip()
+    if "Timeout" in kind:
+        return "its address does not answer in time"
+    if "SSL" in kind:
+        return "the certificate of its address cannot be checked"
+    if kind in ("ConnectionError", "ProxyError"):
+        return "there is no connection to its address"
+    words = error.strerror or "the connection ended early"
+    return f"the download failed ({words})"
 
 
 def _writable(folder: Path) -> bool:
