@@ -221,6 +221,20 @@ def test_leading_pairs_of_hard_matrices():
         assert lmo(g, cold).inner(g) == pytest.approx(best, rel=1e-5)
 
 
+def test_a_leading_pair_is_as_exact_as_it_says():
+    """|g v - s u| <= 1e-3 s, which one cycle on this matrix is far from."""
+    matrix = np.random.default_rng(0).standard_normal((60, 50))
+    for tolerance, ball in (
+        (1e-3, NuclearBall(1.0, shape=(60, 50))),
+        (1e-6, NuclearBall(1.0, shape=(60, 50), tolerance=1e-6)),
+    ):
+        atom = ball.lmo(jnp.asarray(matrix.ravel()))
+        u, v = -np.asarray(atom.left)[:, 0], np.asarray(atom.right)[:, 0]
+        s = np.linalg.norm(matrix.T @ u)
+        assert np.linalg.norm(matrix @ v - s * u) <= tolerance * s
+        assert s == pytest.approx(np.linalg.svd(matrix, compute_uv=False)[0], rel=tolerance)
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [

@@ -31,6 +31,14 @@ def test_projection_is_the_nearest_point(seed):
         np.testing.assert_array_equal(found, np.where(np.isin(np.arange(8), first), x, 0))
 
 
+def test_entries_are_inside_exactly_where_all_others_are_0():
+    domain = fedmin.Entries([0, 2])
+    assert domain.contains(jnp.array([1.0, 0.0, -3.0]))
+    assert domain.contains(jnp.array([1.0, 5e-7, -3.0]))  # within the tolerance
+    assert not domain.contains(jnp.array([1.0, 2e-6, -3.0]))
+    assert not domain.contains(jnp.array([0.0, -1.0, 0.0]))
+
+
 def test_by_row_and_without_the_bias(rng):
     x = rng.standard_normal(15)
     domain = fedmin.L0Ball(2, each="row", free="bias").fitted(PARTS)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedmin
+from agreement import ONE_BY_ONE
 from fedmin import SSCA, Full, Power, WithoutReplacement
 from parted import CLASSES, FLAGS, LABELS, ORDER, K, N, X, split
 
@@ -28,8 +29,8 @@ METHOD = SSCA(Power(0.9, 0.3), Power(0.9, 0.35), tau=0.3, batches=WithoutReplace
 ROUNDS = 6
 
 
-def solve(problem, federation, method=METHOD, **options):
-    return fedmin.minimize(problem, federation, method, rounds=ROUNDS, **options)
+def solve(problem, federation, method=METHOD, engine=ONE_BY_ONE):
+    return fedmin.minimize(problem, federation, method, rounds=ROUNDS, engine=engine)
 
 
 @cache
@@ -98,10 +99,10 @@ def test_ends_at_a_kkt_point():
     free = fedmin.Logistic(K, l2=0.05)
     federation = split((3, 4), y=FLAGS)
     method = SSCA(1.0, 0.5, tau=0.5, batches=Full(), penalty=100.0)
-    fit = fedmin.minimize(free, federation, method, rounds=200, every=200)
+    fit = fedmin.minimize(free, federation, method, rounds=200, every=200, engine=ONE_BY_ONE)
     limit = fit.certificate.objective - float(free.regularizer(fit.solution)) - 0.02
     bounded = fedmin.subject_to(free, fedmin.LossAtMost(limit), tolerance=1e-5)
-    result = fedmin.minimize(bounded, federation, method, rounds=600, every=100)
+    result = fedmin.minimize(bounded, federation, method, rounds=600, every=100, engine=ONE_BY_ONE)
     assert result.status == "done"
     assert result.certificate.violation <= 1e-5
     assert result.certificate.stationarity < 1e-4

@@ -90,10 +90,26 @@ def test_every_truncation_is_refused():
         decode(data + b"\0", MESSAGE)
 
 
-def sealed(body: bytes, count: int) -> bytes:
+def sealed(body: bytes, count: int, kind: int = 1) -> bytes:
     """Any body under a header whose checksum fits: what a mistaken or hostile peer could send."""
-    front = (wire.MAGIC, wire.VERSION, 1, 0, bytes(8), 0, 0, 0, count)
+    front = (wire.MAGIC, wire.VERSION, kind, 0, bytes(8), 0, 0, 0, count)
     return HEADER.pack(*front, zlib.crc32(HEADER.pack(*front, 0) + body)) + body
+
+
+def test_the_last_kind_is_known_and_the_next_is_not():
+    last = len(wire.KINDS) - 1
+    assert decode(sealed(b"", 0, last), {})[0].kind == wire.KINDS[last]
+    for kind in (last + 1, 255):
+        with pytest.raises(wire.MessageError, match="not a fedmin message of version"):
+            decode(sealed(b"", 0, kind), {})
+
+
+def test_the_last_type_is_known_and_the_next_is_not():
+    like = {"flag": np.zeros((), bool)}
+    last = len(TYPES) - 1
+    assert decode(sealed(struct.pack("<BB", last, 0) + b"\1", 1), like)[1]["flag"]
+    with pytest.raises(wire.MessageError, match=f"no array type number {last + 1}"):
+        decode(sealed(struct.pack("<BB", last + 1, 0) + b"\1", 1), like)
 
 
 @given(st.binary(max_size=60), st.integers(0, 3))
