@@ -79,7 +79,7 @@ def study(table: data.Table, rounds: int, limit: float) -> tuple[list[Line], fed
     ]
     problem = fedmin.Logistic(table.features, l2=L2, bias=True)
     plain = together(table, fedmin.SplitSGD(0.5, batches=fedmin.Blocks(512)), problem, rounds)
-    bounded = fedmin.subject_to(problem, fedmin.GroupLossAtMost((10.0, limit)))
+    bounded = fedmin.subject_to(problem, fedmin.GroupLossAtMost({"1": limit}))
     ssca = fedmin.SSCA(
         fedmin.Power(0.9, 0.3), fedmin.Power(0.9, 0.35), 0.5, fedmin.Blocks(512), penalty=100.0
     )
