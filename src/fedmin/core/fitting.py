@@ -5,6 +5,9 @@ sum         sum_i p_i w_i / (weight of all rows of client i),   sum_i n_i
 problem     problem.fitted(that): each group's share of the objective's mean, and its size
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from fedmin.core.federation import Federation
@@ -19,12 +22,19 @@ def own_counts(problem: Problem, rows: Rows, roster: Roster) -> np.ndarray:
     return counts / [[np.sum(rows.weight, dtype=float)], [1.0]]
 
 
+def from_counts(
+    problem: Problem, each: Sequence[np.ndarray], weights: Any, roster: Roster
+) -> Problem:
+    """The problem as all clients' counts make it; `weights` are their p_i."""
+    shares = sum(p * counts[0] for p, counts in zip(weights, each, strict=True))
+    numbers = sum(counts[1] for counts in each)
+    return problem.fitted(np.stack([shares, numbers]), roster)
+
+
 def fitted(problem: Problem, federation: Federation) -> Problem:
     """The problem as the rows of this federation make it."""
     roster = federation.roster()
     if federation.split == "features":  # whoever knows the labels has all rows
-        return problem.fitted(own_counts(problem, federation.pool, roster), roster)
+        return from_counts(problem, [own_counts(problem, federation.pool, roster)], [1.0], roster)
     each = [own_counts(problem, federation.client(i), roster) for i in range(roster.clients)]
-    shares = sum(p * counts[0] for p, counts in zip(federation.weights, each, strict=True))
-    numbers = sum(counts[1] for counts in each)
-    return problem.fitted(np.stack([shares, numbers]), roster)
+    return from_counts(problem, each, federation.weights, roster)
