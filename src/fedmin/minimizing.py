@@ -1,5 +1,6 @@
 """The entry points: put the pieces together, and hand them to an engine."""
 
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,9 +16,11 @@ from fedmin.core.metrics import Metric
 from fedmin.core.participation import Everyone, Participation
 from fedmin.core.problem import Problem
 from fedmin.core.result import Result
+from fedmin.core.roster import Roster
 from fedmin.core.stopping import Rule
 from fedmin.domains import Entries
 from fedmin.engines.drive import Engine, Interrupt, Settings
+from fedmin.engines.messages import messages_of
 from fedmin.engines.progress import Show
 from fedmin.engines.round import Run
 from fedmin.engines.sessions.checkpoint import Checkpoint
@@ -25,6 +28,7 @@ from fedmin.engines.simulator.simulator import Simulator
 from fedmin.engines.simulator.sweep import Sweep, run_many
 from fedmin.judging import judged, warn
 from fedmin.methods import SparseNewton
+from fedmin.privacy.exposures import PrivacyWarning, exposures
 from fedmin.problems.over import Over, over
 
 
@@ -106,9 +110,17 @@ def carry_out(
     if checkpoint is not None:
         checks.is_a("checkpoint", checkpoint, Checkpoint, 'Checkpoint("folder")')
     settings = Settings(rounds, seed, every, progress, checkpoint, interrupt)
+    for words in exposed(run, federation.roster(run.participation.everyone)):
+        warnings.warn(words, PrivacyWarning, stacklevel=3)
     result = judged(engine.run(run, federation, settings), run, federation)
     warn(result, stacklevel=4)
     return result
+
+
+def exposed(run: Run, roster: Roster) -> list[str]:
+    """What follows exactly from single messages of a run, in sentences (`privacy/exposures.py`)."""
+    messages = messages_of(run, roster)
+    return exposures(run, roster, (messages.training, messages.evaluation))
 
 
 def sweep(

@@ -173,6 +173,7 @@ def show(file: File) -> None:
     lines = []
     shown: dict[str, list[str]] = {}  # runs that show the same, by what they show
     tables: dict[str, list[list[str]]] = {}
+    told: list[str] = []  # what follows exactly from single messages
     config = Config.read(file)
     for job in config.jobs():
         cost = costs(job)
@@ -182,6 +183,9 @@ def show(file: File) -> None:
         table = observers.table(cost.disclosures)
         shown.setdefault(str(table), []).append(job.label)
         tables[str(table)] = table
+        for words in cost.exposures:
+            if words not in told:
+                told.append(words)
     print_table(head, lines, right=head[2:])
     if config.terms is not None:
         typer.echo(f"federation: {config.terms}")
@@ -191,6 +195,8 @@ def show(file: File) -> None:
         of = "" if len(shown) == 1 else f", in {'; '.join(labels)}"
         typer.echo(f"\nwhat leaves a client, and what it is told{of}")
         print_table(observers.HEAD, tables[same])
+    for words in told:
+        typer.echo(f"\n{words}")
 
 
 @app.command()

@@ -9,9 +9,13 @@
 Of an additive head only the sum of the h_i is used. If one client alone knows the labels, the h_i
 go to it only (sealed), it does client 0's part, and it sends the slopes of the losses by h to the
 others (sealed). If the server alone knows them, it computes the head: the h_i go to the server, in
-the clear, and the slopes come from it. That is what this choice means: the server never sees a
-column, but it does see the h_i. Whoever is told the slopes learns something of the labels; with a
-head that is not additive, clients are told the slopes by all h_i.
+the clear, and the slopes come from it.
+
+What that gives away: whoever reads h_i = X_i w_i^T and has w_i, as the server always does, computes
+the columns X_i wherever they are no more than the numbers of h_i, and from the messages of several
+rounds also where they are more (`privacy/exposures.py` warns of the first). Whoever is told the
+slopes of a softmax or logistic loss is told the labels of the batch. With a head that is not
+additive, clients are told the slopes by all h_i.
 """
 
 from collections.abc import Callable

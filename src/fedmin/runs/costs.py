@@ -10,6 +10,7 @@ from fedmin.core.participation import Everyone
 from fedmin.engines.messages import messages_of
 from fedmin.engines.round import Run
 from fedmin.engines.weighing import ledger_of
+from fedmin.minimizing import exposed
 from fedmin.privacy.observers import Disclosure, who_learns
 from fedmin.runs.grid import Job
 from fedmin.runs.pieces import Pieces, pieces
@@ -26,6 +27,7 @@ class Costs(NamedTuple):
     up: int
     rounds: int
     disclosures: list[Disclosure]  # who shows what to whom
+    exposures: list[str]  # what follows exactly from single messages, in sentences
 
 
 def fitted(job: Job) -> tuple[Pieces, Run]:
@@ -64,4 +66,4 @@ def costs(job: Job) -> Costs:
     )
     learns = who_learns(messages.purposes, roster.names)
     sizes = problem.size(), federation.pool.count, roster.clients, present
-    return Costs(*sizes, down, up, options["rounds"], learns)
+    return Costs(*sizes, down, up, options["rounds"], learns, exposed(run, roster))
