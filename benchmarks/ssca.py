@@ -24,7 +24,7 @@ def contenders():
     network = fedmin.MLP(W2.features, W2.classes)
     batches = fedmin.WithoutReplacement(W2.batch)
     ssca = fedmin.SSCA(batches=batches)
-    groups = fedmin.GroupLossAtMost((10.0,) * 5)  # of the labels 0..4
+    groups = fedmin.GroupLossAtMost({str(label): 10.0 for label in range(5)})
     return {
         "FedSGD": (network, fedmin.FedSGD(0.1, batches=batches)),
         "SSCA, M = 0": (network, ssca),

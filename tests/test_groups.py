@@ -14,7 +14,7 @@ import known
 import parted
 from agreement import ONE_BY_ONE, assert_same
 from fedmin import SSCA, Federation, Full, GroupLossAtMost
-from fedmin.core.fitting import fitted
+from fedmin.core.fitting import fitted, from_counts, own_counts
 from fedmin.core.serialize import deserialize, serialize
 from fedmin.data import IID, Table, hold_out, partition
 from fedmin.engines.transports.words import from_words, to_words
@@ -203,6 +203,19 @@ def test_every_engine_has_the_same_groups(tmp_path):
     other = fitted(fast.problem, grouped_world("uniform"))
     assert other.limits[0].shares != fast.problem.limits[0].shares
     assert deserialize(serialize(other)) == other
+
+
+@pytest.mark.parametrize("weights", ["sizes", "uniform"])
+def test_counts_are_a_sum_over_the_clients(weights):
+    """What each client would send of its own rows adds up to what is counted in one place."""
+    federation = grouped_world(weights)
+    problem, roster = limited(GroupLossAtMost((0.5, 0.6), by="groups")), federation.roster()
+    each = [own_counts(problem, federation.client(i), roster) for i in range(roster.clients)]
+    (summed,) = from_counts(problem, each, federation.weights, roster).limits
+    (there,) = fitted(problem, federation).limits
+    assert summed.rows == there.rows == (11, 9)
+    np.testing.assert_allclose(summed.shares, there.shares, rtol=1e-12)
+    assert sum(summed.shares) == pytest.approx(1)
 
 
 def test_a_batch_gives_an_unbiased_estimate():

@@ -32,9 +32,8 @@ def from_counts(
 
 
 def fitted(problem: Problem, federation: Federation) -> Problem:
-    """The problem as the rows of this federation make it."""
-    roster = federation.roster()
-    if federation.split == "features":  # whoever knows the labels has all rows
-        return from_counts(problem, [own_counts(problem, federation.pool, roster)], [1.0], roster)
-    each = [own_counts(problem, federation.client(i), roster) for i in range(roster.clients)]
-    return from_counts(problem, each, federation.weights, roster)
+    """The problem as the rows of this federation make it: the same sums, taken in one place."""
+    roster, rows = federation.roster(), federation.pool
+    return problem.fitted(
+        own_counts(problem, rows.weighing(federation.measuring_weights()), roster), roster
+    )
