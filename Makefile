@@ -1,5 +1,5 @@
-# make demo | test | check | test-full-xla | bench | docs. Each makes .venv first, once; only python3
-# (3.11 or newer) and make are needed. Pinned versions are in constraints.txt.
+# make demo | test | check | test-full-xla | mutants | bench | docs. Each makes .venv first, once; only
+# python3 (3.11 or newer) and make are needed. Pinned versions are in constraints.txt.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,13 +9,14 @@ SOURCES := src tests benchmarks experiments examples
 # every method against its oracle, its minimizer, its central form and the loopback; all examples
 FULL_XLA := examples or oracles or (loopback_agree and changed) or reaches_the_minimizer or is_central
 
-.PHONY: help demo test check test-full-xla format bench docs clean
+.PHONY: help demo test check test-full-xla mutants format bench docs clean
 
 help:
 	@echo "make demo            FedAvg against SCAFFOLD on non-IID digits, ending with a picture"
 	@echo "make test            all tests"
 	@echo "make check           format, lint and types, then all tests"
 	@echo "make test-full-xla   some tests, compiled as for users"
+	@echo "make mutants         a few dozen small changes of the library: do the tests notice?"
 	@echo "make docs            the documentation, into site/"
 	@echo "make bench           speed and memory against hand-written JAX"
 
@@ -48,6 +49,10 @@ check: $(VENV)/.installed-dev
 test-full-xla: $(VENV)/.installed-dev
 	FEDMIN_TEST_XLA=full $(BIN)/python -m pytest -n 2 tests/test_oracles.py tests/test_common.py \
 		tests/test_docs.py -k "$(FULL_XLA)" $(ARGS)
+
+# what the nearest tests do not notice is tried against all of them: hours, or less with ARGS=--near
+mutants: $(VENV)/.installed-dev
+	nice $(BIN)/python tests/mutants.py $(ARGS)
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix $(wildcard $(SOURCES))

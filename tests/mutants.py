@@ -1,0 +1,267 @@
+"""Would the tests notice? Small random changes of the library, each against the tests of its file.
+
+    make mutants                                  a few dozen, with the seed in the result
+    python tests/mutants.py --count 40 --seed 7   others
+    python tests/mutants.py --near                survivors not against all tests
+
+A change is one operator, comparison, sign, `not` or constant in one line of a file. Defaults and
+what is only printed are left alone. The changed file is in a copy of the tree, and a test that
+fails there must pass in the same copy without the change. What no test notices is judged by hand:
+`judged` in docs/mutants.json says why a change makes no difference that could be seen.
+"""
+
+import argparse
+import ast
+import itertools
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULT = ROOT / "docs" / "mutants.json"
+ROOMS = ("methods", "domains", "server", "engines", "channels", "privacy")
+PARTS = ("src", "tests", "experiments", "examples", "docs", "pyproject.toml", "README.md")
+OPERATORS = {
+    ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "/"), ast.Div: ("/", "*"),
+    ast.FloorDiv: ("//", "*"), ast.Mod: ("%", "*"), ast.Pow: ("**", "*"), ast.MatMult: ("@", "*"),
+    ast.BitAnd: ("&", "|"), ast.BitOr: ("|", "&"), ast.And: ("and", "or"), ast.Or: ("or", "and"),
+    ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"),
+    ast.Eq: ("==", "!="), ast.NotEq: ("!=", "=="), ast.Is: ("is", "is not"),
+    ast.IsNot: ("is not", "is"), ast.In: ("in", "not in"), ast.NotIn: ("not in", "in"),
+}  # fmt: skip
+
+
+class Change(NamedTuple):
+    """These characters of a file, replaced."""
+
+    file: str  # below src/fedmin
+    line: int
+    begin: int  # in characters from the beginning of the file
+    end: int
+    old: str
+    new: str
+
+    def applied(self, text: str) -> str:
+        assert text[self.begin : self.end] == self.old
+        return text[: self.begin] + self.new + text[self.end :]
+
+
+# ---------------------------------------------------------------- what can be changed
+
+
+def changes(file: str, text: str) -> list[Change]:
+    """Every change that this file allows."""
+    starts = [0]
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    lines = text.splitlines()
+
+    def place(line: int, column: int) -> int:
+        """AST columns count bytes."""
+        return starts[line - 1] + len(lines[line - 1].encode()[:column].decode())
+
+    found = []
+    for node in _of_interest(ast.parse(text)):
+        for at, old, new in _spans(node, text, place):
+            line = text.count("\n", 0, at) + 1
+            found.append(Change(file, line, at, at + len(old), old, new))
+    return found
+
+
+def _of_interest(node: ast.AST) -> Iterator[ast.AST]:
+    """All below but types, defaults and what is said: a message, an assertion, a docstring."""
+    if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr):
+        return
+    yield node
+    for name, value in ast.iter_fields(node):
+        if name in ("annotation", "returns", "decorator_list", "defaults", "kw_defaults", "bases"):
+            continue
+        if isinstance(node, ast.AnnAssign) and name == "value":
+            continue  # a field's default
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                yield from _of_interest(child)
+
+
+def _spans(node: ast.AST, text: str, place) -> Iterator[tuple[int, str, str]]:
+    """(where it begins, what is there, what it becomes)."""
+    begin = place(node.lineno, node.col_offset) if hasattr(node, "lineno") else 0
+
+    def between(left, right, op):
+        old, new = OPERATORS.get(type(op), ("", ""))
+        a = place(left.end_lineno, left.end_col_offset)
+        gap = text[a : place(right.lineno, right.col_offset)]
+        if old and (at := re.search(rf"(?<!\w){re.escape(old)}(?!\w)", gap)) and "#" not in gap:
+            yield a + at.start(), old, new
+
+    if isinstance(node, ast.BinOp):
+        yield from between(node.left, node.right, node.op)
+    elif isinstance(node, ast.Compare) and len(node.ops) == 1:
+        yield from between(node.left, node.comparators[0], node.ops[0])
+    elif isinstance(node, ast.BoolOp):
+        yield from between(node.values[0], node.values[1], node.op)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        yield begin, "-", "+"
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield begin, "not ", ""
+    elif isinstance(node, ast.Constant) and not isinstance(node.value, str | bytes):
+        old = text[begin : place(node.end_lineno, node.end_col_offset)]
+        for new in _constants(node.value):
+            yield begin, old, new
+
+
+def _constants(value: object) -> list[str]:
+    """What a number or a flag becomes."""
+    if isinstance(value, bool):
+        return [str(not value)]
+    if isinstance(value, int):
+        return [str(value + 1)]
+    return [repr(10 * value if value else 1.0)] if isinstance(value, float) else []
+
+
+def _parses(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        return False
+    return True
+
+
+# ---------------------------------------------------------------- which tests look at a file
+
+
+def tests_of(file: str) -> list[str]:
+    """Files of tests that name what is in this file, those that name it most often first."""
+    path = ROOT / "src" / "fedmin" / file
+    tree = ast.parse(path.read_text("utf-8"))
+    names = {
+        path.stem,
+        *(n.name for n in tree.body if isinstance(n, ast.ClassDef | ast.FunctionDef)),
+    }
+    word = re.compile(r"\b(" + "|".join(map(re.escape, names)) + r")\b")
+    counted = {}
+    for test in sorted((ROOT / "tests").rglob("test_*.py")):
+        text = test.read_text("utf-8")
+        if found := len(word.findall(text)):
+            own = test.stem in (f"test_{path.stem}", f"test_{path.parent.name}")
+            counted[str(test.relative_to(ROOT))] = (not own, -found / len(text))
+    return sorted(counted, key=counted.__getitem__)[:4] or ["tests/test_engines.py"]
+
+
+# ---------------------------------------------------------------- trying one
+
+
+class Copy:
+    """A copy of the tree, in which one file at a time is changed."""
+
+    def __init__(self, folder: Path, seconds: float):
+        self.folder, self.seconds = folder, seconds
+        ignored = shutil.ignore_patterns("__pycache__", ".*", "site")
+        for part in PARTS:
+            if (ROOT / part).is_dir():
+                shutil.copytree(ROOT / part, folder / part, ignore=ignored)
+            else:
+                shutil.copy(ROOT / part, folder / part)
+
+    def pytest(self, *words: str) -> tuple[str, list[str]]:
+        """ "passed", "failed" or "too long", and the tests that failed."""
+        env = {**os.environ, "PYTHONPATH": str(self.folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+        public = ROOT.parent / "shared" / "data"
+        if public.is_dir():
+            env.setdefault("FEDMIN_DATA", str(public))
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *words],
+                cwd=self.folder, env=env, text=True, capture_output=True, timeout=self.seconds,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return "too long", []
+        failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
+        return ("failed" if done.returncode else "passed"), failed
+
+    def tried(self, change: Change, tests: list[str]) -> tuple[str, str]:
+        """Whether these tests notice the change, and by which test."""
+        path = self.folder / "src" / "fedmin" / change.file
+        text = path.read_text("utf-8")
+        path.write_text(change.applied(text), "utf-8")
+        try:
+            for test in tests:
+                outcome, failed = self.pytest(test)
+                if outcome != "passed":
+                    break
+        finally:
+            path.write_text(text, "utf-8")
+        if outcome == "passed":
+            return "not noticed", ""
+        # what fails or lasts too long without the change, too, has not noticed it
+        by = next((one for one in failed if "::" in one), test)
+        without, _ = self.pytest(by)
+        return ("noticed" if without == "passed" else f"unclear: {without} without it"), by
+
+
+def sample(count: int, seed: int) -> list[Change]:
+    """Changes drawn at random, each room's in proportion to how many it allows."""
+    base, found = ROOT / "src" / "fedmin", []
+    for room in ROOMS:
+        for path in sorted((base / room).rglob("*.py")):
+            found += changes(str(path.relative_to(base)), path.read_text("utf-8"))
+    random.Random(seed).shuffle(found)
+    whole = (one for one in found if _parses(one.applied((base / one.file).read_text("utf-8"))))
+    return list(itertools.islice(whole, count))
+
+
+def shown(change: Change) -> dict[str, str | int]:
+    """A change in words."""
+    path = ROOT / "src" / "fedmin" / change.file
+    text = path.read_text("utf-8")
+    after = change.applied(text).splitlines()[change.line - 1].strip()
+    before = text.splitlines()[change.line - 1].strip()
+    return {"file": change.file, "line": change.line, "before": before, "after": after}
+
+
+def main() -> None:
+    words = argparse.ArgumentParser("tests/mutants.py", description=__doc__.splitlines()[0])
+    words.add_argument("--count", type=int, default=36)
+    words.add_argument("--seed", type=int, default=0)
+    words.add_argument("--seconds", type=float, default=900, help="for one file of tests")
+    words.add_argument("--near", action="store_true", help="survivors not against all tests")
+    words.add_argument("--out", type=Path, default=RESULT)
+    asked = words.parse_args()
+    before = json.loads(asked.out.read_text("utf-8")) if asked.out.exists() else {}
+    judged = before.get("judged", {})
+    lines = []
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Copy(Path(folder), asked.seconds)
+        for change in sample(asked.count, asked.seed):
+            outcome, by = copy.tried(change, tests_of(change.file))
+            if outcome == "not noticed" and not asked.near:
+                outcome, by = copy.tried(change, ["tests"])
+            line = {**shown(change), "outcome": outcome, "by": by}
+            lines.append(line)
+            print(json.dumps(line), flush=True)
+            kept = summary(lines, judged, asked.seed)
+            asked.out.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
+    print(f"{kept['noticed']} of {kept['that count']} noticed")
+
+
+def summary(lines: list[dict], judged: dict[str, str], seed: int) -> dict:
+    """What is written down: equivalent changes do not count, with the reason given by hand."""
+    counted = [x for x in lines if f"{x['file']}: {x['after']}" not in judged]
+    return {
+        "date": time.strftime("%Y-%m-%d"), "seed": seed, "tried": len(lines),
+        "that count": len(counted), "noticed": sum(x["outcome"] == "noticed" for x in counted),
+        "judged": judged, "changes": lines,
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
