@@ -43,10 +43,13 @@ class Hidden(fedmin.Channel):
         return Learns(each=False, least=3)
 
 
-def built(method=METHOD, problem=None, channel=None, part=None, record=None, world=WORLD) -> Run:
+def built(
+    method=METHOD, problem=None, channel=None, part=None, record=None, certificate=False
+) -> Run:
     return assemble(
-        world.problem if problem is None else problem, world.federation, method,
+        WORLD.problem if problem is None else problem, WORLD.federation, method,
         part or fedmin.Everyone(), channel or fedmin.Plain(), record or [fedmin.Objective()], None,
+        certificate=certificate,
     )  # fmt: skip
 
 
@@ -57,10 +60,11 @@ def own_loss(x, rows):
 # ---------------------------------------------------------------- what a policy refuses
 
 
-LIMITED = functools.partial(fedmin.subject_to, WORLD.problem, fedmin.NormAtMost(1.0))
+LIMITED = fedmin.subject_to(WORLD.problem, fedmin.NormAtMost(9.0))
 THIS = __name__
 SCALED = fedmin.chain(fedmin.Clip(1.0), fedmin.TopK(2))
-UNDER = {"method": fedmin.SSCA(), "problem": LIMITED()}
+UNDER = {"method": fedmin.SSCA(), "problem": LIMITED}
+CERTIFIED = {**UNDER, "certificate": True}
 OWN = {"problem": fedmin.from_loss(own_loss, jnp.zeros(4))}
 CASES = [  # the policy, what is run, how the refusal begins
     ({"methods": ["fedavg"]}, {}, "the run has the method 'scaffold'; the policy's methods are 'f"),
@@ -69,6 +73,7 @@ CASES = [  # the policy, what is run, how the refusal begins
     ({"channels": ["clip"]}, {}, "the run has the channel 'plain'; the policy's channels are 'c"),
     ({"channels": ["clip"]}, {"channel": SCALED}, "the run has the channel 'topk'"),
     ({"metrics": []}, {}, "the run has the metric 'objective'; the policy's metrics are none"),
+    ({"metrics": ["objective"]}, CERTIFIED, "the run has the metric 'certificate'; the policy's m"),
     ({"smallest_roster": 4}, {}, "the run has 3 clients; the policy's smallest_roster is 4"),
     ({"smallest_cohort": 3}, {"part": fedmin.Uniform(2)}, "a round of the run may have only 2 c"),
     ({"smallest_cohort": 2}, {"part": fedmin.Bernoulli(0.9)}, "a round of the run may have only 1"),
@@ -90,6 +95,7 @@ ALLOWED = [
     ({"constraints": ["normatmost"]}, UNDER),
     ({"channels": ["clip", "topk"]}, {"channel": SCALED}),
     ({"metrics": ["objective"]}, {}),
+    ({"metrics": ["objective", "certificate"]}, CERTIFIED),
     ({"metrics": []}, {"record": [fedmin.Support()]}),  # of the model alone
     ({"smallest_roster": 3, "smallest_cohort": 3}, {}),
     ({"smallest_cohort": 2}, {"quorum": 0.6}),
@@ -190,6 +196,11 @@ WAYS = {
     "rows": (WORLD, METHOD, {}),
     "some clients": (WORLD, METHOD, {"participation": fedmin.Bernoulli(0.6)}),
     "compact": (WORLD, METHOD, {"channel": fedmin.TopK(2)}),
+    "a certificate": (
+        SimpleNamespace(problem=LIMITED, federation=WORLD.federation),
+        fedmin.SSCA(),
+        {},
+    ),
     "the channel's own trips": (WORLD, METHOD, {"channel": masks.PairwiseMasks()}),
     "columns": (PARTED, fedmin.SplitSGD(0.1), {}),
     "labels at one": (WITH_ONE, fedmin.SplitSGD(0.1), {}),
@@ -259,6 +270,26 @@ def test_a_server_that_says_less_than_it_asks_is_refused_at_the_limit(tmp_path):
     assert site.site.state is state
     assert len(read(log.path)) == 2
     assert site.answer(ask(site, 1)) == last  # asked again in the same words: no further round
+
+
+def look(site: GuardedSite, t: int) -> bytes:
+    session = site.site
+    like = session.messages.evaluation.ask_like(0, 0, ROSTER.clients)
+    body = {name: jnp.full(a.shape, 1.0 + t, a.dtype) for name, a in like.items()}
+    where = wire.Envelope("ask", t, wire.EVALUATION, SERVER, 0, session.run_name)
+    return wire.encode(where, body)
+
+
+def test_looks_at_the_model_are_counted_too(tmp_path):
+    """With gaps a server may ask for looks at any model, round after round."""
+    made = built(fedmin.FedSGD(0.1))
+    session = SiteSession(made, ROSTER, 0, WORLD.federation.client(0), seed=0, gaps=True)
+    log = Departures(tmp_path / "a.log", session.name)
+    site = GuardedSite(session, Policy(most_rounds=2), log, rounds=2)
+    for t in range(3):  # before the first round, and after each
+        site.answer(look(site, t))
+    with pytest.raises(PolicyError, match="3 looks at the model were answered"):
+        site.answer(look(site, 3))
 
 
 def test_asking_anew_after_a_restart_gives_no_further_rounds(tmp_path):

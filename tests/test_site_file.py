@@ -82,6 +82,7 @@ def test_little_is_needed():
         (HEAD + '[data]\nfile = "r.csv"\nfeatures = []\n', "line 6: features is an empty list"),
         (HEAD + DATA.replace('"dose"', '"ill"'), "line 7: the column 'ill' is named twice"),
         (HEAD + DATA + 'separator = ", "\n', "line 8: separator must be one letter"),
+        (LIMITS.replace(".csv", ".npz") + 'columns = ["age"]\n', "line 5: rows.npz has columns"),
         (HEAD + DATA + "[policy\n", "site.toml: "),
     ],
 )  # fmt: skip
@@ -111,8 +112,10 @@ def test_the_rows_of_a_site(site):
     np.testing.assert_array_equal(table.x, np.float32([[50, 0.1], [61, -2e-3]]))
     assert table.y.tolist() == [1, 0]
     assert table.feature_names == ("age", "dose")
-    assert site(DATA + 'groups = "sex"\n').groups() == ["f", "m"]
-    assert site().groups() is None
+    assert table.groups is None
+    grouped = site(DATA + 'groups = "sex"\n').table(classes=2, group_names=["m", "f", "other"])
+    assert grouped.groups.tolist() == [1, 0]
+    assert grouped.group_names == ("m", "f", "other")
 
 
 def test_numbers_come_back_as_they_were_written(site, rng):

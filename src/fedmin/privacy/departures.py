@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 from fedmin.privacy import chained
 from fedmin.privacy.chained import Chained, Head, LogError, now
 
-SETUP, TRAINING, EVALUATION = "setup", "training", "evaluation"
+SETUP, TRAINING, EVALUATION, CERTIFICATE = "setup", "training", "evaluation", "certificate"
+# how the ledger's kinds begin
+BEFORE = {EVALUATION: "evaluation ", CERTIFICATE: "evaluation certificate "}
 REPLY = "reply"  # the kind of message that is in the server's ledger
 
 
@@ -25,7 +27,7 @@ class Departure(NamedTuple):
     time: str
     run: str
     round: int
-    when: str  # "setup", "training" or "evaluation"
+    when: str  # "setup", "training", "evaluation" or "certificate"
     trip: int
     leg: str  # of the channel's own trips its name; "" for the method's
     kind: str  # "reply"; or "fault", "kept", "lost": counted apart
@@ -103,11 +105,11 @@ class Departures:
         self._note(left)
         return left
 
-    def rounds(self, run: str, trip: int = 0) -> int:
+    def rounds(self, run: str, trip: int = 0, when: str = TRAINING) -> int:
         """How many different questions of a run's trip were answered: one a round, if none was
         asked anew in other words."""
         self._look_up(run)
-        return len(self._asked.get((TRAINING, trip), ()))
+        return len(self._asked.get((when, trip), ()))
 
     def answered(self, run: str, when: str, round: int, trip: int, asked: bytes) -> bool:
         """Whether this question of a run was answered before."""
@@ -177,7 +179,7 @@ def sums(departures: Iterable[Departure]) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     for each in newest(departures):
-        before = "evaluation " * (each.when == EVALUATION) + "channel " * bool(each.leg)
+        before = BEFORE.get(each.when, "") + "channel " * bool(each.leg)
         for part, size in each.parts.items():
             kind = f"{before}up {part}"
             found[kind] = found.get(kind, 0) + size

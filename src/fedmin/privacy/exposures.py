@@ -81,7 +81,7 @@ def _columns(run: Any, roster: Any, layer: Any, purposes: list[Purpose]) -> Iter
 
 def _begins_known(run: Any, layer: Any) -> bool:
     """Whether the first blocks are not zeros: then they are drawn by the seed, or given."""
-    x = np.asarray(run.problem.init(jax.random.key(0)))
+    x = np.asarray(run.origin.init(jax.random.key(0)))
     return bool(np.any(x[: layer.embedding * layer.features]))
 
 

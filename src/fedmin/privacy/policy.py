@@ -40,7 +40,7 @@ class Policy:
     problems: Names | None = None  # `fedmin list problems`
     constraints: Names | None = None  # `fedmin list constraints`
     channels: Names | None = None  # `fedmin list channels`; of a chain every stage counts
-    metrics: Names | None = None  # that are measured on the site's rows; [] is none
+    metrics: Names | None = None  # measured on the site's rows, and "certificate"; [] is none
     smallest_roster: int = 1  # clients of the run
     smallest_cohort: int = 1  # clients that a round is over, at least
     smallest_sum: int = 1  # replies that are seen added up only; 1: single ones too
@@ -94,13 +94,17 @@ class Policy:
             )
         return found or self._of_epsilon(epsilon)
 
-    def refuses_round(self, answered: int) -> str:
-        """Why one more round may not be answered, after so many that were; "" if it may."""
-        if self.most_rounds is None or answered < self.most_rounds:
+    def refuses_round(self, answered: int, look: bool = False) -> str:
+        """Why one more round may not be answered, after so many that were; "" if it may.
+
+        A look at the model is allowed before the first round and after each.
+        """
+        if self.most_rounds is None or answered < self.most_rounds + look:
             return ""
+        what = "looks at the model" if look else "rounds of this run"
         return (
-            f"{answered} rounds of this run were answered, those asked anew among them; the "
-            f"policy's most_rounds is {self.most_rounds}: none is left"
+            f"{answered} {what} were answered, those asked anew among them; the policy's "
+            f"most_rounds is {self.most_rounds}: none is left"
         )
 
     def refuses_columns(self, columns: Iterable[str]) -> str:
@@ -117,13 +121,14 @@ class Policy:
         )
 
     def _of_names(self, run: Any, name: str) -> str:
-        constraints, metrics = _constraints(run.problem), _measured(run.record)
+        constraints = _constraints(run.problem)
+        metrics = [*map(_name, _measured(run.record)), *(["certificate"] if run.certify else [])]
         return (
             self._among("method", [_name(run.method)], self.methods, "methods")
             or self._among("problem", [_name(innermost(run.problem))], self.problems, "problems")
             or self._among("constraint", map(_name, constraints), self.constraints, "constraints")
             or self._among("channel", map(_name, stages(run.channel)), self.channels, "channels")
-            or self._among("metric", map(_name, metrics), self.metrics, "metrics")
+            or self._among("metric", metrics, self.metrics, "metrics")
             or self._among("name", [name], self.runs, "runs")
         )
 
@@ -157,7 +162,7 @@ class Policy:
         alone = any(not isinstance(t, Exchange) or t.reduce != "sum" for t in trips)
         least = 1 if alone or learns.each else learns.least
         what = f"replies of {_name(run.method)} through {_name(run.channel)}"
-        if least >= self.smallest_sum and _measured(run.record):
+        if least >= self.smallest_sum and (run.certify or _measured(run.record)):
             looks = run.channel.for_evaluation()
             least = 1 if looks is None or looks.learns.each else looks.learns.least
             what = "what is measured on the site's rows"

@@ -10,6 +10,7 @@ Paths are relative to the file. Whatever is wrong is said with its line and the 
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,10 @@ did you mean 'most_rounds'?
             document.fail("data.features", f"the column {twice[0]!r} is named twice in [data]")
         if len(data.separator) != 1:
             document.fail("data.separator", f"separator must be one letter, got {data.separator!r}")
+        unnamed = [file for file in data.files if file.suffix == ".npz"]
+        if unnamed and self.policy.columns is not None:
+            words = f"{unnamed[0].name} has columns without names: a policy on columns needs names"
+            document.fail("data.file", words)
         why = self.policy.refuses_columns(used)
         if why:
             document.fail("data", f"[data] goes beyond [policy]: {why}")
@@ -128,10 +133,11 @@ did you mean 'most_rounds'?
             return None
         return [c for c in (*self.data.features, self.data.outcome, self.data.groups) if c]
 
-    def table(self, classes: int | None = None) -> Table:
-        """The site's rows: features, and the outcome if there is one.
+    def table(self, classes: int | None = None, group_names: Sequence[str] | None = None) -> Table:
+        """The site's rows: features, and the outcome and groups if there are any.
 
-        `classes` is the number of labels, None where the outcome is a number.
+        `classes` is the number of labels, None where the outcome is a number; `group_names` are
+        those of all sites, in their order.
         """
         data = self.data
         chosen = self.columns or column_names(data.files[0], data.separator)
@@ -142,18 +148,17 @@ did you mean 'most_rounds'?
         features = data.features or [c for c in chosen if c not in special]
         read = read_columns(data.files, [*features, *special], data.separator)
         y = read.numbers([data.outcome])[:, 0] if data.outcome else None
-        return Table(self.name, read.numbers(features), y, classes, feature_names=tuple(features))
-
-    def groups(self) -> list[str] | None:
-        """The group of each row, as its file has it; None if no column says so."""
-        name, data = self.data.groups, self.data
-        return read_columns(data.files, [name], data.separator).columns[name] if name else None
+        table = Table(self.name, read.numbers(features), y, classes, feature_names=tuple(features))
+        if not data.groups:
+            return table
+        return table.grouped(read.columns[data.groups], names=group_names)
 
 
 def _policy(document: Document, words: dict[str, Any]) -> Policy:
     for key in NAMED:
         for name in words.get(key, []) if isinstance(words.get(key), list) else []:
-            pick(document, f"policy.{key}", name, KINDS[key])
+            if (key, name) != ("metrics", "certificate"):
+                pick(document, f"policy.{key}", name, KINDS[key])
     return record(document, "policy", words, Policy)
 
 

@@ -9,17 +9,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from fedmin.core.method import Relay
+from fedmin.engines.messages import DIGEST
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.places import Place
 from fedmin.engines.sessions.seal import key_like
 from fedmin.engines.sessions.site import SiteSession
 from fedmin.engines.sessions.wire import MessageError
 from fedmin.engines.weighing import reply_sizes
-from fedmin.privacy.departures import EVALUATION, SETUP, TRAINING, Departures
+from fedmin.privacy.departures import SETUP, TRAINING, Departures
 from fedmin.privacy.observers import SERVER, shapes
 from fedmin.privacy.policy import Policy
-
-PHASES = {-1: SETUP, 0: EVALUATION, 1: TRAINING}
 
 
 class PolicyError(MessageError):
@@ -58,22 +57,26 @@ class GuardedSite:
         """The reply to a message; `MessageError` if it must not be answered."""
         envelope = wire.envelope_of(data)
         place = Place.of(envelope)
-        when = PHASES[place.phase]
-        asked: dict[str, Any] = {
-            "run": self.name, "when": when, "round": place.round, "trip": place.trip,
-        }  # fmt: skip
-        if when == TRAINING and envelope.kind == "ask":
-            self._check_round(data, asked)
+        asked: dict[str, Any] = {"run": self.name, "round": place.round, **self._when(place)}
+        if envelope.kind == "ask":
+            self._check_question(data, asked)
         reply = self.site.answer(data)
         sent = wire.envelope_of(reply)
         self.log.add(reply, kind=sent.kind, asked=data, **self._described(sent, place), **asked)
         return reply
 
-    def _check_round(self, data: bytes, asked: dict[str, Any]) -> None:
+    def _when(self, place: Place) -> dict[str, Any]:
+        if place.phase == -1:
+            return {"when": SETUP, "trip": place.trip}
+        purpose, step = place.within(self.site.messages)
+        return {"when": purpose.name, "trip": step}
+
+    def _check_question(self, data: bytes, asked: dict[str, Any]) -> None:
         """A new question is one more round, also where a round is asked anew in other words."""
-        if self.log.answered(asked=data, **asked):
+        if asked["when"] == SETUP or self.log.answered(asked=data, **asked):
             return
-        why = self.policy.refuses_round(self.log.rounds(self.name, asked["trip"]))
+        count = self.log.rounds(self.name, asked["trip"], asked["when"])
+        why = self.policy.refuses_round(count, look=asked["when"] != TRAINING)
         if why:
             raise PolicyError(why)
 
@@ -90,8 +93,8 @@ class GuardedSite:
         form, population = purpose.forms[e], site.roster.clients
         if leg is not None:
             peers = 0 if form.protocol is None else form.protocol.peers(len(site.drawn(place)))
-            like = leg.form("up", peers)
-            return {"parts": wire.sizes(like), "shapes": shapes(like), "leg": leg.name}
+            like, name = leg.form("up", peers), "" if leg is DIGEST else leg.name
+            return {"parts": wire.sizes(like), "shapes": shapes(like), "leg": name}
         to = SERVER
         if isinstance(form.trip, Relay):
             receivers = [i for i in form.trip.receivers(population) if i != site.me]
