@@ -208,12 +208,13 @@ class Copy:
         return ("noticed" if without == "passed" else f"unclear: {without} without it"), by
 
 
-def sample(count: int, seed: int) -> list[Change]:
-    """Changes drawn at random, each room's in proportion to how many it allows."""
+def sample(count: int, seed: int, only: str = "") -> list[Change]:
+    """Changes drawn at random, each file's in proportion to how many it allows."""
     base, found = ROOT / "src" / "fedmin", []
     for room in ROOMS:
         for path in sorted((base / room).rglob("*.py")):
-            found += changes(str(path.relative_to(base)), path.read_text("utf-8"))
+            if re.search(only, file := str(path.relative_to(base))):
+                found += changes(file, path.read_text("utf-8"))
     random.Random(seed).shuffle(found)
     whole = (one for one in found if _parses(one.applied((base / one.file).read_text("utf-8"))))
     return list(itertools.islice(whole, count))
@@ -233,6 +234,7 @@ def main() -> None:
     words.add_argument("--count", type=int, default=36)
     words.add_argument("--seed", type=int, default=0)
     words.add_argument("--seconds", type=float, default=900, help="for one file of tests")
+    words.add_argument("--only", default="", help="files whose path has this pattern")
     words.add_argument("--near", action="store_true", help="survivors not against all tests")
     words.add_argument("--out", type=Path, default=RESULT)
     asked = words.parse_args()
@@ -241,14 +243,14 @@ def main() -> None:
     lines = []
     with tempfile.TemporaryDirectory() as folder:
         copy = Copy(Path(folder), asked.seconds)
-        for change in sample(asked.count, asked.seed):
+        for change in sample(asked.count, asked.seed, asked.only):
             outcome, by = copy.tried(change, tests_of(change.file))
             if outcome == "not noticed" and not asked.near:
                 outcome, by = copy.tried(change, ["tests"])
             line = {**shown(change), "outcome": outcome, "by": by}
             lines.append(line)
             print(json.dumps(line), flush=True)
-            kept = summary(lines, judged, asked.seed)
+            kept = {"only": asked.only, "near": asked.near, **summary(lines, judged, asked.seed)}
             asked.out.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
     print(f"{kept['noticed']} of {kept['that count']} noticed")
 
