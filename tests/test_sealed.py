@@ -75,6 +75,7 @@ def test_ledger_is_what_the_server_carries(labels, record, monkeypatch):
     assert simulated.ledger.by_kind() == result.ledger.by_kind()
 
 
+@pytest.mark.filterwarnings("ignore:SSCA:RuntimeWarning")  # a few rounds do not meet a constraint
 @pytest.mark.parametrize("labels", ["everyone", "server", "b"])
 @pytest.mark.parametrize("name", ["deep", "logistic", "product", "bounded"])
 def test_what_is_recorded_is_the_simulators(name, labels):
