@@ -36,6 +36,14 @@ def _problem(w: Workload):
     }[w.name]()
 
 
+def prepared(w: Workload):
+    """Problem, federation and method of a workload."""
+    import fedmin
+
+    method = fedmin.FedAvg(step=w.step, local_steps=w.steps, batches=fedmin.Blocks(w.batch))
+    return _problem(w), _federation(w), method
+
+
 def prepare(name: str, scale: float = 1.0):
     """A function that runs so many rounds and returns fedmin's Result; and the data's bytes."""
     import jax
@@ -44,8 +52,7 @@ def prepare(name: str, scale: float = 1.0):
     import fedmin
 
     w = WORKLOADS[name].scaled(scale)
-    federation, problem = _federation(w), _problem(w)
-    method = fedmin.FedAvg(step=w.step, local_steps=w.steps, batches=fedmin.Blocks(w.batch))
+    problem, federation, method = prepared(w)
     everyone = w.cohort == w.clients
     participation = fedmin.Everyone() if everyone else fedmin.Uniform(w.cohort)
     # the floors measure nothing; a pass over all rows would be counted against us

@@ -1,4 +1,7 @@
-"""Damage: whatever happens to a file, it is noticed and named, and the run ends the same."""
+"""Damage: whatever happens to a file, it is noticed and named, and the run ends the same.
+
+By chance and many times: tests/fuzz/checkpoints.py. Every bit: `python -m tests.reliability flips`.
+"""
 
 import dataclasses
 import os
@@ -7,11 +10,12 @@ import re
 import numpy as np
 import pytest
 
-import damage
 import fedmin
 from fedmin.engines.sessions import files as module
+from fedmin.engines.sessions.checkpoint import Keeper
+from fuzz import damage
 
-QUICK = 1500  # flipped bits, of a file of some ten thousand; all of them: tests/damage.py
+QUICK = 1500  # flipped bits, of a file of some ten thousand; all of them in tests/reliability.py
 
 
 def test_every_flipped_bit_and_every_cut_is_noticed(tmp_path, rng):
@@ -28,18 +32,8 @@ def test_every_flipped_bit_and_every_cut_is_noticed(tmp_path, rng):
         damage.read(path, data)
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_a_damaged_folder_ends_the_same(seed):
-    damage.attempt(seed)
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_damaged_files_of_sites_end_the_same(seed):
-    damage.attempt(seed, fedmin.Loopback())
-
-
 def test_one_site_cannot_go_back_and_all_go_further():
-    run = damage.kept(fedmin.Loopback())
+    run = damage.kept(damage.LOOPBACK)
     _, first, second = run.newest
     damage.end(run, {first: damage.flipped(run.files[first], 99), second: None})
     # and to the beginning where nothing is left
@@ -72,6 +66,20 @@ def test_the_newest_whole_ones_are_kept(tmp_path):
     assert [module.round_of(path) for path in files.found()] == [30, 10]
     files.write(10**9, {}, {"x": np.zeros(2)})  # ten digits are more than nine
     assert [module.round_of(path) for path in files.found()] == [10**9, 30]
+
+
+def test_what_takes_long_is_done_less_often(tmp_path, monkeypatch):
+    """Every 5 seconds; where one takes half a second, every 25. Rounds are kept to."""
+    now = [0.0]
+    monkeypatch.setattr("fedmin.engines.sessions.checkpoint.time.monotonic", lambda: now[0])
+    keeper = Keeper(fedmin.Checkpoint(tmp_path), {}, 1)
+    for took, wait in ((0.0, 5.0), (0.05, 5.0), (0.5, 25.0), (20.0, 1000.0)):
+        keeper.took = took
+        for now[0], due in ((0.99 * wait, False), (wait, True)):
+            assert keeper.due(1) is due
+    keeper = Keeper(fedmin.Checkpoint(tmp_path, rounds=3), {}, 1)
+    keeper.took, keeper.last_round = 20.0, 3
+    assert [done for done in (3, 4, 5, 6, 7) if keeper.due(done)] == [6, 7]
 
 
 # ---------------------------------------------------------------- what a checkpoint belongs to
@@ -111,6 +119,7 @@ OTHERS = {
     "clients differ": {"names": ("north", "south")},
     "method differs": {"method": fedmin.FedSGD(0.2)},
     "problem differs": {"problem": fedmin.LeastSquares(2, l2=0.1)},
+    "start differs": {"start": np.ones(2)},
     "stop differs": {"stop": fedmin.Stop("objective", below=1e-9)},
     "chunk is 1, here 2": {"engine": fedmin.Simulator(devices=1, chunk=2)},
     "engine is simulator, here halves": {"engine": fedmin.Loopback()},

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import damage
 import fedmin
 from fedmin.cli.app import app
 from fedmin.core.files import FolderLock
@@ -16,6 +15,7 @@ from fedmin.core.result import result_words
 from fedmin.runs.config import Config
 from fedmin.runs.folder import ended, run_one
 from fedmin.runs.reading import report_of
+from fuzz import damage
 from test_locks import held
 
 FILE = """\

@@ -9,7 +9,7 @@ back to the round before. The simulator is all parties in one. What a file is: f
 import os
 import time
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import jax
@@ -58,8 +58,7 @@ def belongings(
     """What a run's checkpoints belong to, by name: another value of any of it is another run."""
     bare = replace(roster, shares=np.zeros(0))
     parts = {
-        **{name: getattr(run, name) for name in ("problem", "method", "channel", "participation")},
-        "record": run.record, "stop": run.stop, "start": run.start,
+        **{field.name: getattr(run, field.name) for field in fields(run)},
         "clients": bare, "weights": roster.shares,
         "test rows": federation.test, "server rows": federation.server_rows,
     }  # fmt: skip
@@ -155,9 +154,7 @@ class Keeper:
         or, where one of them has nothing whole of that round, all to the one before.
         """
         first, lost = book.values[0], False
-        self.last_time = (
-            time.monotonic()
-        )  # seconds count from here: what was compiled is in no file
+        self.last_time = time.monotonic()  # from here on: what was compiled is in no file
 
         def form(words):
             _check(words)
