@@ -82,7 +82,7 @@ def test_every_part_of_a_life_is_kept(job, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as broken:
-        broken.setattr("fedmin.runs.folder.minimize", killed)
+        broken.setattr("fedmin.runs.folder.carry_out", killed)
         with pytest.raises(KeyboardInterrupt):
             run_one(job, folder)
         # shown as it was, but as of a run that goes on
