@@ -36,6 +36,17 @@ def assert_same(a: fedmin.Result, b: fedmin.Result, rtol: float = 1e-9) -> None:
             np.testing.assert_allclose(u, v, rtol=rtol, atol=1e-3 * rtol)
 
 
+def assert_same_bits(one: fedmin.Result, other: fedmin.Result) -> None:
+    """Everything that a server has, bit for bit; clients' states stay with them."""
+    assert (one.status, one.rounds) == (other.status, other.rounds)
+    np.testing.assert_array_equal(one.solution, other.solution)
+    for name in one.history:
+        if name != "seconds":
+            np.testing.assert_array_equal(one.history[name], other.history[name])
+    assert one.ledger.by_kind() == other.ledger.by_kind()
+    assert [tuple(each) for each in one.absent] == [tuple(each) for each in other.absent]
+
+
 @contextmanager
 def compiling() -> Iterator[list[str]]:
     """The names of all programs that are compiled inside.

@@ -179,13 +179,15 @@ def guarded(
     made: list[GuardedSite] = []
 
     class Guarded(memory.Memory):
-        def __init__(self, sites):
+        def __init__(self, sites, absent=()):
             super().__init__(sites)
             for site in sites:
                 log = Departures(folder / f"{site.name}.log", site.name)
                 made.append(GuardedSite(site, policy, log, rounds=rounds))
 
-        def deliver(self, messages, deadline=None):
+        def deliver(self, messages, deadline=None, enough=None, before=None):
+            for i, data in (before or {}).items():
+                made[i].answer(data)
             return {i: made[i].answer(data) for i, data in messages.items()}
 
     monkeypatch.setattr(memory, "Memory", Guarded)

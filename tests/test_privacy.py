@@ -95,8 +95,8 @@ class Tap:
             self.packets.append((sealer.number, receiver, trip, packet, self.encoded[data]))
             return packet
 
-        def watched(transport, messages, deadline=None):
-            replies = deliver(transport, messages, deadline)
+        def watched(transport, messages, *rest):
+            replies = deliver(transport, messages, *rest)
             for data in (*messages.values(), *replies.values()):
                 self.look(data)
             return replies

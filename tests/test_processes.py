@@ -9,7 +9,7 @@ import conftest
 import fedmin
 import known
 import parted
-from agreement import run
+from agreement import assert_same_bits, run
 from fedmin.engines.transports import processes
 from fedmin.engines.transports.words import from_words, to_words
 
@@ -46,17 +46,6 @@ def both(world, method, **options) -> list[fedmin.Result]:
             for e in (fedmin.Loopback(), fedmin.Processes())]  # fmt: skip
 
 
-def assert_same_bits(one: fedmin.Result, other: fedmin.Result) -> None:
-    """Everything that a server has; clients' states stay with them."""
-    assert (one.status, one.rounds) == (other.status, other.rounds)
-    np.testing.assert_array_equal(one.solution, other.solution)
-    for name in one.history:
-        if name != "seconds":
-            np.testing.assert_array_equal(one.history[name], other.history[name])
-    assert one.ledger.by_kind() == other.ledger.by_kind()
-    assert other.clients is None
-
-
 @pytest.mark.filterwarnings("ignore:SSCA:RuntimeWarning")  # three rounds do not meet a constraint
 @pytest.mark.parametrize("kind", KINDS)
 def test_bit_for_bit_as_in_one_process(kind):
@@ -64,7 +53,9 @@ def test_bit_for_bit_as_in_one_process(kind):
     world = WORLD if "participation" in options else PAIR
     if "problem" in options:
         world = known.World(options["problem"], world.clients)
-    assert_same_bits(*both(world, method, **{k: v for k, v in options.items() if k != "problem"}))
+    found = both(world, method, **{k: v for k, v in options.items() if k != "problem"})
+    assert_same_bits(*found)
+    assert found[1].clients is None
 
 
 @pytest.mark.parametrize("labels", ["b"])

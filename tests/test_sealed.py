@@ -21,9 +21,9 @@ def tap(monkeypatch, change=lambda way, i, data: data) -> list[bytes]:
     """Every message of the loopback runs to come, as it is carried; `change` may alter them."""
     carried, deliver = [], Memory.deliver
 
-    def watched(self, messages, deadline=None):
+    def watched(self, messages, *rest):
         asks = {i: change("down", i, data) for i, data in messages.items()}
-        replies = {i: change("up", i, data) for i, data in deliver(self, asks).items()}
+        replies = {i: change("up", i, data) for i, data in deliver(self, asks, *rest).items()}
         carried.extend([*asks.values(), *replies.values()])
         return replies
 

@@ -7,6 +7,7 @@ figures are in docs/architecture.md.
 import os
 import struct
 import zlib
+from types import MappingProxyType
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +22,9 @@ from fedmin.core.roster import Roster
 from fedmin.engines.round import NOBODY, SERVER
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.checkpoint import CheckpointError
-from fedmin.engines.sessions.halves import Halves, Transport
+from fedmin.engines.sessions.halves import Halves
+from fedmin.engines.sessions.packets import ClientError
+from fedmin.engines.sessions.road import Transport
 from fedmin.engines.sessions.server import QuorumError, ServerSession
 from fedmin.engines.sessions.site import Place, SiteSession, run_name
 from fedmin.engines.sessions.wire import Envelope, MessageError
@@ -170,22 +173,39 @@ def test_trips_come_in_order():
     assert Place.of(wire.envelope_of(second[0])) == Place(0, 1, 1)
 
 
-def test_keys_are_exchanged_once():
-    """Else a server could replace another client's key in the middle of a run."""
-    site = parties()[1][0]
-    keys = np.stack([other.packets.sealer.public for other in parties()[1]])
-    keys[0] = site.packets.sealer.public
+def test_keys_are_exchanged_anew_with_keys_that_sealed_nothing():
+    """After a site has begun anew; never for what has been, and never with the old pair."""
+    federation = split((3, 1, 3), labels="b")
+    pieces = assemble(
+        problems(federation)["softmax"][0], federation, fedmin.SplitSGD(0.4), fedmin.Everyone(),
+        fedmin.Plain(), None, None,
+    )  # fmt: skip
+    roster = federation.roster()
+    sites = [SiteSession(pieces, roster, i, federation.client(i), seed=0) for i in range(3)]
+    site = sites[0]
+    keys = np.stack([other.packets.sealer.public for other in sites])
     ask = Envelope("ask", 0, wire.SETUP, SERVER, 0, site.run_name)
-    site.answer(wire.encode(ask, {}))
+    second = ask._replace(trip=wire.SETUP + 1)
+    with pytest.raises(MessageError, match="trip 0 of it must come first"):
+        site.answer(wire.encode(second, {"key": keys}))
+    first = site.answer(wire.encode(ask, {}))
+    assert site.answer(wire.encode(ask, {})) == first
     bad = keys.copy()
     bad[1] = 0
     with pytest.raises(MessageError, match="the public key of client 1 is none"):
-        site.answer(wire.encode(ask._replace(trip=wire.SETUP + 1), {"key": bad}))
+        site.answer(wire.encode(second, {"key": bad}))
     assert not site.packets.ready
-    site.answer(wire.encode(ask._replace(trip=wire.SETUP + 1), {"key": keys}))
-    site.due = 1  # as after a round
-    with pytest.raises(MessageError, match="keys are exchanged once"):
-        site.answer(wire.encode(ask._replace(round=1), {}))
+    site.answer(wire.encode(second, {"key": keys}))
+    with pytest.raises(MessageError, match="another one for this client"):
+        site.answer(wire.encode(second, {"key": keys[::-1]}))
+    with pytest.raises(MessageError, match="trip 0 of it must come first"):
+        site.answer(wire.encode(second._replace(round=1), {"key": keys}))
+    again = site.answer(wire.encode(ask._replace(round=1), {}))
+    assert again[wire.HEADER.size :] != first[wire.HEADER.size :]
+    assert not site.packets.ready
+    rows_only = parties()[1][0]
+    with pytest.raises(MessageError, match="no keys are exchanged here"):
+        rows_only.answer(wire.encode(ask._replace(run=rows_only.run_name), {}))
 
 
 # ---------------------------------------------------------------- what a server does not accept
@@ -335,12 +355,12 @@ class Lossy(Transport):
     def __init__(self, sites, lost):
         self.inner, self.lost, self.asked = Memory(sites), lost, []
 
-    def deliver(self, messages, deadline=None):
+    def deliver(self, messages, deadline=None, enough=None, before=MappingProxyType({})):
         envelopes = {i: wire.envelope_of(data) for i, data in messages.items()}
         self.asked += [(e.round, e.trip, i) for i, e in envelopes.items()]
         here = {i: d for i, d in messages.items()
                 if (envelopes[i].round, envelopes[i].trip, i) not in self.lost}  # fmt: skip
-        return self.inner.deliver(here)
+        return self.inner.deliver(here, before=before)
 
 
 def test_a_quorum_rules_whether_a_round_counts():
@@ -435,47 +455,52 @@ def test_who_is_absent_on_a_trip_is_not_asked_again_in_the_round():
 # ---------------------------------------------------------------- what survives a crash
 
 
+def control(kind, server, i, done, used) -> bytes:
+    """What the server says of what survives: keep a round, or go back."""
+    envelope = Envelope(kind, done, 0, SERVER, i, server.name)
+    return wire.encode(envelope, {"used": np.uint32(used)})
+
+
 def test_a_site_keeps_its_own_state_and_finds_it_again(tmp_path):
     folders = [tmp_path / str(i) for i in range(3)]
     server, sites = parties(folders=folders)
     for t in range(3):
         go(server, sites, t)
-    keep = Envelope("keep", 3, 0, SERVER, 0, server.name)
-    assert wire.envelope_of(sites[0].answer(wire.encode(keep, {}))).kind == "kept"
+    assert wire.envelope_of(sites[0].answer(control("keep", server, 0, 3, 3))).kind == "kept"
     again = parties(folders=folders)[1][0]
     assert not unmoved(again, state_of(sites[0]))
-    back = wire.encode(keep._replace(kind="back"), {})
-    again.answer(back)
+    again.answer(control("back", server, 0, 3, 3))
     assert unmoved(again, state_of(sites[0]))
-    with pytest.raises(MessageError, match="only before the first round"):
-        sites[0].answer(back)
+    for done, used, why in ((3, 2, "is after 3 replies"), (2, 2, "nothing was kept of round 2")):
+        with pytest.warns(RuntimeWarning, match=why):
+            said = parties(folders=folders)[1][0].answer(control("back", server, 0, done, used))
+        assert wire.envelope_of(said).kind == "lost"
+    with pytest.raises(ClientError, match=r"has used 2 of its replies; it has given 0"):
+        parties()[1][0].answer(control("back", server, 0, 2, 2))
     with pytest.raises(MessageError, match="already"):
-        sites[0].answer(wire.encode(keep._replace(round=1), {}))
+        sites[0].answer(control("keep", server, 0, 1, 1))
 
 
 def test_a_site_with_other_rows_does_not_take_up_a_state(tmp_path):
     folders = [tmp_path / str(i) for i in range(3)]
     server, sites = parties(folders=folders)
     go(server, sites, 0)
-    keep = Envelope("keep", 1, 0, SERVER, 0, server.name)
-    sites[0].answer(wire.encode(keep, {}))
+    sites[0].answer(control("keep", server, 0, 1, 1))
     z, y = WORLD.clients[0]
     other = WORLD.with_clients([(z, y + 1), *WORLD.clients[1:]])
     with pytest.raises(CheckpointError, match="belongs to another run"):
-        parties(world=other, folders=folders)[1][0].answer(
-            wire.encode(keep._replace(kind="back"), {})
-        )
+        parties(world=other, folders=folders)[1][0].answer(control("back", server, 0, 1, 1))
 
 
-def test_replies_since_the_kept_round_can_be_asked_for_again(tmp_path):
-    """A server that crashed goes back to what it has kept and asks the same once more."""
+def test_a_server_that_lost_its_journal_goes_back_with_living_sites(tmp_path):
+    """It has its checkpoint of round 1; its sites are after round 4."""
     folders = [tmp_path / str(i) for i in range(3)]
     server, sites = parties(folders=folders)
     said = []
     for t in range(4):
         if t == 1:
             for i, site in enumerate(sites):
-                site.answer(wire.encode(Envelope("keep", 1, 0, SERVER, i, server.name), {}))
+                site.answer(control("keep", server, i, 1, 1))
             kept = server.state
         server.open_round(t)
         asks = server.asks()
@@ -485,6 +510,8 @@ def test_replies_since_the_kept_round_can_be_asked_for_again(tmp_path):
     end = state_of(server)
     crashed = parties(folders=folders)[0]
     crashed.state = kept
+    for i, site in enumerate(sites):
+        site.answer(control("back", server, i, 1, 1))
     for t in range(1, 4):
         crashed.open_round(t)
         replies = answers(sites, crashed.asks())

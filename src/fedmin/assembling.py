@@ -1,8 +1,8 @@
 """Do the pieces fit? Then they make a run: whatever does not is refused here, before any work."""
 
 import inspect
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from fedmin.core.metrics import Metric, Objective, Optimality, Scores, WolfeGap
 from fedmin.core.participation import Participation
 from fedmin.core.problem import Problem
 from fedmin.core.roster import Roster
+from fedmin.core.rows import Rows
 from fedmin.core.stopping import Rule
 from fedmin.engines.messages import reports_of
 from fedmin.engines.round import Run
@@ -41,11 +42,43 @@ def assemble(
     """
     checks.is_a("problem", problem, Problem, "Logistic(30)")
     checks.is_a("federation", federation, Federation, "Federation.from_parts(...)")
-    checks.is_a("method", method, Method, "FedAvg(step=0.1)")
     checks.is_a("participation", participation, Participation, "Uniform(10)")
-    checks.is_a("channel", channel, Channel, "Plain() or TopK(100)")
-    _check_handles(problem, federation, method)
+    held = [rows for rows in (federation.pool, federation.test) if rows is not None]
+    known = Known(
+        tuple((rows.x.shape[1], np.asarray(rows.y)) for rows in held),
+        federation.test is not None, federation.server_rows, lambda p: fitted(p, federation),
+    )  # fmt: skip
     roster = federation.roster(participation.everyone)
+    return assembled(
+        problem, roster, known, method, participation, channel, record, stop, start, certificate
+    )
+
+
+class Known(NamedTuple):
+    """What a party knows of the rows of a run besides the roster."""
+
+    targets: tuple[tuple[int, np.ndarray], ...]  # y of rows that it has, and their features
+    tested: bool  # whether the server has test rows
+    server_rows: Rows | None
+    fit: Callable[[Problem], Problem]  # the problem as the rows of all make it
+
+
+def assembled(
+    problem: Problem,
+    roster: Roster,
+    known: Known,
+    method: Method,
+    participation: Participation,
+    channel: Channel,
+    record: Sequence[Metric] | None,
+    stop: Rule | None,
+    start: Any = None,
+    certificate: bool = False,
+) -> Run:
+    """The same for a party that has a roster, and of the rows only its own."""
+    checks.is_a("method", method, Method, "FedAvg(step=0.1)")
+    checks.is_a("channel", channel, Channel, "Plain() or TopK(100)")
+    _check_handles(problem, roster, method)
     problem = placed(problem, roster)
     if problem.size() >= 2**31:
         words = f"a model of {problem.size():,} numbers; fewer than 2^31 can be counted"
@@ -54,9 +87,10 @@ def assemble(
     method.check(starting_at(problem, start))
     participation.check(roster.clients)
     _check_trips(problem, roster, method, participation, channel)
-    check_rows(problem, federation)
-    problem = fitted(problem, federation)
-    record = _recorded(problem, federation, method, roster, record)
+    for features, y in known.targets:
+        problem.check(features, roster.classes, y)
+    problem = known.fit(problem)
+    record = _recorded(problem, known.tested, method, roster, record)
     if stop is not None:
         checks.is_a("stop", stop, Rule, 'Stop("accuracy", above=0.9)')
     over_atoms = "domain" in method.handles and problem.domain.has_atoms
@@ -65,7 +99,7 @@ def assemble(
     if start is not None:
         _check_begins(run, roster)
     if stop is not None:
-        stop.check(reports_of(run, roster, federation.server_rows).names)
+        stop.check(reports_of(run, roster, known.server_rows).names)
     return run
 
 
@@ -106,16 +140,9 @@ def placed(problem: Problem, roster: Roster) -> Problem:
     return problem
 
 
-def check_rows(problem: Problem, federation: Federation) -> None:
-    """Refuse rows that the problem does not fit."""
-    for rows in (federation.pool, federation.test):
-        if rows is not None:
-            problem.check(rows.x.shape[1], federation.classes, np.asarray(rows.y))
-
-
 def _recorded(
     problem: Problem,
-    federation: Federation,
+    tested: bool,
     method: Method,
     roster: Roster,
     record: Sequence[Metric] | None,
@@ -126,7 +153,7 @@ def _recorded(
         limits: list[Metric] = [Optimality()] if reports else []
         if problem.domain.has_atoms and not problem.num_constraints:
             limits.append(WolfeGap())
-        record = (Objective(), *limits, *([Scores("test")] if federation.test is not None else []))
+        record = (Objective(), *limits, *([Scores("test")] if tested else []))
     for metric in record:
         checks.is_a("record", metric, Metric, "[Objective(), GradientNorm()]")
         if isinstance(metric, WolfeGap) and not problem.domain.has_atoms:
@@ -140,7 +167,7 @@ def _recorded(
                 "Optimality on test rows: groups have other shares there than among the clients' "
                 "rows, which their limits are measured by; record Optimality() on the clients' rows"
             )
-        if metric.on == "test" and federation.test is None:
+        if metric.on == "test" and not tested:
             raise ValueError(
                 f"record asks for {metric} but the federation has no test rows; give test=(x, y)"
             )
@@ -194,24 +221,23 @@ def _check_trips(
             raise ValueError(f"{name} {why}; channel is {channel}, give Plain()")
 
 
-def _check_handles(problem: Problem, federation: Federation, method: Method) -> None:
+def _check_handles(problem: Problem, roster: Roster, method: Method) -> None:
     name, has = type(method).__name__, f"{type(problem).__name__}(...)"
-    if federation.split not in method.handles:
+    if roster.split not in method.handles:
         splits = " or ".join(sorted(method.handles & {"rows", "features"}))
         raise ValueError(
-            f"{name} works on data split by {splits}; this federation's are split by "
-            f"{federation.split}"
+            f"{name} works on data split by {splits}; this federation's are split by {roster.split}"
         )
-    if federation.split == "features" and not isinstance(problem, SplitProblem):
+    if roster.split == "features" and not isinstance(problem, SplitProblem):
         raise ValueError(
             f"{has} cannot be cut by columns; a SplitProblem can: LeastSquares, Logistic, Softmax, "
             f"MLP, or your own with cut, join, embed and head"
         )
     if not isinstance(problem.domain, Free) and "domain" not in method.handles:
-        others = _handling("domain", federation.split)
+        others = _handling("domain", roster.split)
         raise ValueError(f"{name} does not handle a domain; {has} has {problem.domain}. {others}")
     if problem.num_constraints and "constraints" not in method.handles:
-        others = _handling("constraints", federation.split)
+        others = _handling("constraints", roster.split)
         count = problem.num_constraints
         raise ValueError(f"{name} does not handle constraints; {has} has {count}. {others}")
 

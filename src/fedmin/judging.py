@@ -5,6 +5,8 @@ from dataclasses import replace
 
 from fedmin.core.federation import Federation
 from fedmin.core.result import Result
+from fedmin.core.roster import Roster
+from fedmin.core.rows import Rows
 from fedmin.engines.messages import reports_of
 from fedmin.engines.round import Run
 
@@ -12,7 +14,12 @@ from fedmin.engines.round import Run
 def judged(result: Result, run: Run, federation: Federation) -> Result:
     """The result of an engine with all that can be said of it."""
     roster = federation.roster(run.participation.everyone)
-    rising = reports_of(run, roster, federation.server_rows).rising
+    return judged_apart(result, run, roster, federation.server_rows)
+
+
+def judged_apart(result: Result, run: Run, roster: Roster, server_rows: Rows | None) -> Result:
+    """The same for whoever has a roster and no client's rows."""
+    rising = reports_of(run, roster, server_rows).rising
     return _with_constraints(replace(result, rising=rising))
 
 

@@ -1,6 +1,6 @@
 """The command line.
 
-app.py        the commands
+app.py        the commands; in keys.py, site.py and machines.py those for real machines
 catalog.py    what `fedmin list` prints, and tables that line up
 demo.py       what `fedmin demo` runs and draws
 run_table.py  what `fedmin run` shows while it runs

@@ -1,5 +1,5 @@
 """The command line: demo, init, show, run, compare, plot, report, watch, reproduce, list, version;
-and in files of their own the groups keys and site.
+and in files of their own serve, join and deploy, and the groups keys and site.
 
 What only one command needs is imported inside it. Bad input ends in one red line on standard error
 and exit code 2; a bug in one line too, exit code 70 and a file with its traceback (`main`).
@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from fedmin.cli import keys, site
+from fedmin.cli import keys, machines, site
 from fedmin.cli.errors import bugs_are_kept, check_out, plain_errors
 
 app = typer.Typer(
@@ -45,6 +45,7 @@ def every_command(
     """Federated optimization: minimize a function of data that may not leave its owners."""
 
 
+app.add_typer(machines.group)
 app.add_typer(keys.group, name="keys")
 app.add_typer(site.group, name="site")
 

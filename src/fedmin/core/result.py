@@ -78,6 +78,7 @@ class Result:
     best: Any = None  # where there are constraints: x, objective, violation, round
     rising: tuple[str, ...] = ()  # the recorded columns that are better the higher they are
     certificate: Certificate | None = None
+    absent: tuple[Any, ...] = ()  # (round, trip, client) of those who were asked and not heard
 
     @property
     def best_feasible(self) -> Any:
@@ -164,6 +165,7 @@ class Result:
         words |= {"problem": serialize(self.problem), "method": serialize(self.method)}
         words |= words_of_ledger(self.ledger) | {"rising": list(self.rising)}
         words["type"] = self._type()
+        words["absent"] = [list(map(int, each)) for each in self.absent]
         if self.best is not None:
             files.append(_write_array(folder / "best.npy", self.best.x))
             words["best"] = [float(self.best.objective), float(self.best.violation)]
@@ -215,6 +217,7 @@ class Result:
             best=Best(read_array(best), *words["best"]) if words.get("best") else None,
             certificate=Certificate.load(certificate) if certificate in there else None,
             rising=tuple(words.get("rising", [c for c in history if RISING.search(c)])),
+            absent=tuple(tuple(each) for each in words.get("absent", [])),
             **{key: words[key] for key in WORDS},
         )
 

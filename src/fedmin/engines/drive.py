@@ -60,9 +60,31 @@ class Stepper(ABC):
         """Have all other parties remember this round, before a checkpoint is written."""
         return
 
-    def go_back(self, done: int) -> None:
-        """Have all other parties be where they were after this round; `LostError` if one cannot."""
+    def go_back(self, done: int, state: Any) -> None:
+        """Have all other parties be where they were after this round, when this was the state;
+        `LostError` if one cannot."""
         return
+
+    def kept(self) -> None:
+        """A checkpoint has been written."""
+        return
+
+    @property
+    def full(self) -> bool:
+        """Whether a checkpoint should be written before it is due."""
+        return False
+
+    def notes(self) -> dict[str, Any]:
+        """What else a checkpoint should say, in words."""
+        return {}
+
+    def take_notes(self, notes: dict[str, Any]) -> None:
+        """Take up what a checkpoint says."""
+        return
+
+    def blank(self) -> Any:
+        """The form of what is recorded, where a run can go on without being begun; else None."""
+        return None
 
     def told(self) -> dict[str, int]:
         """Bytes that served checkpoints since this was asked last, by direction and kind."""
@@ -178,14 +200,8 @@ def _drive(
 ) -> Driven:
     rounds, interrupt = settings.rounds, settings.interrupt
     clock = time.perf_counter()
-    starts = stepper.begin()
+    (books, spent), length = _begun(stepper, ledger, rounds, keeper), 1
     compile_seconds = time.perf_counter() - clock
-    books = [Book(stepper.names, _copy(ledger)) for _ in starts]
-    for book, values in zip(books, starts, strict=True):
-        book.add(0, 0.0, values, stepper.first_look)
-    spent, length = 0.0, 1
-    if keeper is not None:
-        spent = keeper.resume(rounds, stepper, books[0])
     done = books[0].done
     with Progress(title, rounds, settings.progress) as bar:
         while done < rounds and any(book.status == "done" for book in books):
@@ -212,6 +228,32 @@ def _drive(
         keeper.close(stepper, books[0], spent)
         books[0].ledger.add_control(stepper.told())  # where nothing was kept after it
     return Driven(books, compile_seconds, spent)
+
+
+def _begun(
+    stepper: Stepper, ledger: Ledger, rounds: int, keeper: Keeper | None
+) -> tuple[list[Book], float]:
+    """A book a run, from the newest whole checkpoint on if there is one; seconds until then.
+
+    Where others would have to be asked to begin, the checkpoint is looked at first.
+    """
+
+    def books_of(starts: list[Any], look: Trips) -> list[Book]:
+        books = [Book(stepper.names, _copy(ledger)) for _ in starts]
+        for book, values in zip(books, starts, strict=True):
+            book.add(0, 0.0, values, look)
+        return books
+
+    blank = stepper.blank() if keeper is not None and keeper.files.found() else None
+    if blank is not None and keeper is not None:
+        books = books_of([blank], ())
+        spent = keeper.resume(rounds, stepper, books[0])
+        if books[0].done:
+            return books, spent
+    books = books_of(stepper.begin(), stepper.first_look)
+    if keeper is not None and blank is None:
+        return books, keeper.resume(rounds, stepper, books[0])
+    return books, 0.0
 
 
 def _copy(ledger: Ledger) -> Ledger:

@@ -106,7 +106,9 @@ def run_one(
         elif ended(folder):  # by another process, in the meantime
             return Outcome(job, folder, load(folder), True)
         try:
-            result = _in_folder(job, pieces, run, folder, progress, interrupt)
+            carry = _minimizing(run, pieces, interrupt)
+            held = Holdings.of(pieces.federation)._asdict()
+            result = in_folder(job, pieces, folder, progress, carry, held)
             return Outcome(job, folder, result, False)
         except OSError as error:  # a full disk, or one that is gone
             words = "what it has is whole, and the same command goes on from there"
@@ -134,30 +136,36 @@ def ended(folder: Path) -> bool:
         return False
 
 
-def _in_folder(
-    job: Job,
-    pieces: Pieces,
-    run: Run,
-    folder: Path,
-    progress: Show,
-    interrupt: Callable[[], str] | None,
+Carry = Callable[[Checkpoint, Show], Result]  # runs, keeps checkpoints there and tells of it
+
+
+def _minimizing(run: Run, pieces: Pieces, interrupt: Callable[[], str] | None) -> Carry:
+    chosen = {k: v for k, v in pieces.options.items() if k in SETTINGS}
+
+    def carry(checkpoint: Checkpoint, heard: Show) -> Result:
+        return carry_out(
+            run, pieces.federation, progress=heard, checkpoint=checkpoint, interrupt=interrupt,
+            **chosen,
+        )  # fmt: skip
+
+    return carry
+
+
+def in_folder(
+    job: Job, pieces: Pieces, folder: Path, progress: Show, carry: Carry, held: dict[str, Any]
 ) -> Result:
     """Run, and leave everything in the folder; the report is the last to come."""
     (folder / "report.html").unlink(missing_ok=True)  # of a run that was stopped
     _unfinish(folder)
     write_text(folder / "run.toml", tomli_w.dumps(job.resolved()))
     life.begin(folder)
-    write_words(folder / "holdings.json", Holdings.of(pieces.federation)._asdict())
-    problem, federation, method, options = pieces
-    parameters = {"problem": str(problem), **_method_words(method)}
+    write_words(folder / "holdings.json", held)
+    parameters = {"problem": str(pieces.problem), **_method_words(pieces.method)}
     loggers = [
         LOGGERS[name](folder, job.label, parameters) for name in job.words["run"].get("log", [])
     ]
-    result = carry_out(
-        run, federation, progress=_noted(pieces, folder, progress, loggers),
-        checkpoint=_checkpoint(job, folder), interrupt=interrupt,
-        **{k: v for k, v in options.items() if k in SETTINGS},
-    )  # fmt: skip
+    heard = _noted(pieces, folder, progress, loggers)
+    result = carry(_checkpoint(job, folder), heard)
     result.save(folder)
     life.end(folder, result)
     _parquet(result, folder)

@@ -42,13 +42,14 @@ def pieces(document: Document, words: Words) -> Pieces:
     """What `minimize` is given for the words of one run."""
     table = _table(document, words["data"])
     federation = _federation(document, words, table)
-    problem = _problem(document, words, table)
+    problem = problem_of(document, words, table)
     return Pieces(
-        problem, federation, _section(document, words, "method"), options(document, words)
+        problem, federation, section_of(document, words, "method"), options(document, words)
     )
 
 
-def _section(document: Document, words: Words, section: str) -> Any:
+def section_of(document: Document, words: Words, section: str) -> Any:
+    """The value that a section names."""
     return make(document, section, words[section], SECTIONS[section])
 
 
@@ -116,7 +117,8 @@ def partitioner(document: Document, given: Words) -> Any:
     return make(document, "partition", own, SECTIONS["partition"]) if own else None
 
 
-def _problem(document: Document, words: Words, table: Any) -> Problem:
+def problem_of(document: Document, words: Words, table: Any) -> Problem:
+    """The problem on data with such features, classes and images."""
     image = getattr(getattr(table, "table", table), "image_shape", None)
     known = {"features": table.features, "classes": table.classes, "image": image}
     filled = {key: value for key, value in known.items() if value is not None}
@@ -131,7 +133,7 @@ def _problem(document: Document, words: Words, table: Any) -> Problem:
         problem = subject_to(problem, *limits)
     if "domain" not in words:
         return problem
-    domain = _section(document, words, "domain")
+    domain = section_of(document, words, "domain")
     try:
         return over(problem, domain)
     except (ValueError, TypeError) as error:
@@ -154,7 +156,7 @@ def options(document: Document, words: Words) -> dict[str, Any]:
     found["every"] = run.get("every", 1)
     for section in ("channel", "participation"):
         if section in words:
-            found[section] = _section(document, words, section)
+            found[section] = section_of(document, words, section)
     if "engine" in run:
         found["engine"] = pick(document, "run.engine", run["engine"], KINDS["engines"])()
     if "record" in run:
@@ -174,7 +176,7 @@ def with_defaults(document: Document, words: Words) -> dict[str, Any]:
     found = {**DEFAULTS, **words}
     for section in ("method", "channel", "participation", "domain"):
         if section in found:
-            found[section] = serialize(_section(document, found, section))
+            found[section] = serialize(section_of(document, found, section))
     for section in ("data", "problem"):
         given = words[section]
         pick(document, f"{section}.name", given.get("name", ""), SECTIONS[section])

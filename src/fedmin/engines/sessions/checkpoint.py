@@ -17,7 +17,6 @@ import numpy as np
 
 from fedmin.core import checks
 from fedmin.core.environment import __version__
-from fedmin.core.federation import Federation
 from fedmin.core.files import FolderLock
 from fedmin.core.roster import Roster
 from fedmin.core.serialize import digest
@@ -53,14 +52,17 @@ class Checkpoint:
 
 
 def belongings(
-    run: Run, federation: Federation, roster: Roster, seed: int, every: int, **engine: Any
+    run: Run, own: Any, roster: Roster, seed: int, every: int, **engine: Any
 ) -> dict[str, Any]:
-    """What a run's checkpoints belong to, by name: another value of any of it is another run."""
+    """What a run's checkpoints belong to, by name: another value of any of it is another run.
+
+    `own` has the rows of the server itself, `test` and `server_rows`, as a federation does.
+    """
     bare = replace(roster, shares=np.zeros(0))
     parts = {
         **{field.name: getattr(run, field.name) for field in fields(run)},
         "clients": bare, "weights": roster.shares,
-        "test rows": federation.test, "server rows": federation.server_rows,
+        "test rows": own.test, "server rows": own.server_rows,
     }  # fmt: skip
     numbers = {"x64": bool(jax.config.read("jax_enable_x64")), "seed": seed, "every": every}
     hashes = {name: digest(value) for name, value in parts.items()}
@@ -107,7 +109,7 @@ class Keeper:
 
         A disk that does not take it ends the run, whose earlier checkpoints are still there.
         """
-        if not self.due(book.done):
+        if not self.due(book.done) and not stepper.full:
             return
         try:
             self.save(stepper, book, spent)
@@ -134,7 +136,7 @@ class Keeper:
         ledger.add_control(stepper.told())
         words = {
             "spent": spent, "status": book.status, "reason": book.reason,
-            "recorded": len(book.rounds), "ledger": ledger.exceptions(),
+            "recorded": len(book.rounds), "ledger": ledger.exceptions(), "notes": stepper.notes(),
         }  # fmt: skip
         arrays = {
             "state": stepper.state,
@@ -144,6 +146,7 @@ class Keeper:
             "counts": np.array(ledger.counts, np.int64),
         }
         self.files.write(book.done, words, arrays)
+        stepper.kept()
         self.last_round, self.last_time = book.done, time.monotonic()
         self.took = self.last_time - begin
 
@@ -172,7 +175,7 @@ class Keeper:
             if not self._leads_to(rounds, words["done"], int(arrays["rounds"][-1])):
                 continue
             try:
-                stepper.go_back(words["done"])
+                stepper.go_back(words["done"], arrays["state"])
             except LostError as error:
                 lost = True
                 warnings.warn(f"{error}; it is passed over", RuntimeWarning, stacklevel=4)
@@ -180,7 +183,7 @@ class Keeper:
             self._enter(words, arrays, stepper, book)
             return words["spent"]
         if lost:
-            stepper.go_back(0)
+            stepper.go_back(0, stepper.state)
         return 0.0
 
     def _leads_to(self, rounds: int, done: int, measured: int) -> bool:
@@ -206,6 +209,7 @@ class Keeper:
         if words["status"] not in ("interrupted", "done"):
             book.status, book.reason = words["status"], words["reason"]
         stepper.state = jax.tree.map(_placed, stepper.state, arrays["state"])
+        stepper.take_notes(words["notes"])
 
 
 def _check(words: dict[str, Any]) -> None:
@@ -217,6 +221,7 @@ def _check(words: dict[str, Any]) -> None:
         "status": words["status"] in ("done", "stopped", "interrupted", "diverged"),
         "reason": isinstance(words["reason"], str),
         "ledger": isinstance(words["ledger"], dict),
+        "notes": isinstance(words["notes"], dict),
     }
     for key, fits in right.items():
         if not fits:

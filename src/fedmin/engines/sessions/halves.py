@@ -1,52 +1,34 @@
 """A whole run of the two halves: a server session, sites behind a transport, the common loop."""
 
 import warnings
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fedmin.core.certificate import certificate_of
-from fedmin.core.federation import Federation
 from fedmin.core.ledger import Trips
 from fedmin.core.measured import Measured
 from fedmin.core.result import Result
 from fedmin.core.roster import Roster
+from fedmin.core.rows import Rows
+from fedmin.core.serialize import digest
 from fedmin.engines.drive import Segment, Settings, Stepper, drive, result_of
-from fedmin.engines.measuring import is_lost
-from fedmin.engines.messages import Messages
-from fedmin.engines.round import NOBODY, SERVER, THE_SUM, Run, SiteState, State
+from fedmin.engines.measuring import best_of, is_lost
+from fedmin.engines.round import NOBODY, SERVER, THE_SUM, Run, ServerState, State
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.checkpoint import Keeper, belongings
 from fedmin.engines.sessions.files import LostError
-from fedmin.engines.sessions.phase import QuorumError
+from fedmin.engines.sessions.phase import Absence, QuorumError
+from fedmin.engines.sessions.road import Journaled, RestartedError, Transport
 from fedmin.engines.sessions.server import ServerSession
 from fedmin.engines.sessions.site import run_name
 from fedmin.engines.weighing import certificate_lines, ledger_of
-
-
-class Transport(ABC):
-    """A road between the server and its sites: it carries bytes and knows nothing of them."""
-
-    @abstractmethod
-    def deliver(
-        self, messages: dict[int, bytes], deadline: float | None = None
-    ) -> dict[int, bytes]:
-        """Bring each site its message; the replies that came, within `deadline` seconds."""
-
-    def states(self) -> list[SiteState] | None:
-        """The sites' states where this process has them; None where they stay with their owners."""
-        return None
-
-    def close(self) -> None:
-        """No more messages will come."""
-        return
 
 
 class Halves(Stepper):
@@ -54,34 +36,135 @@ class Halves(Stepper):
 
     longest = 1
 
-    def __init__(self, server: ServerSession, transport: Transport, every: int, rounds: int):
+    def __init__(
+        self,
+        server: ServerSession,
+        transport: Transport,
+        every: int,
+        rounds: int,
+        deadline: float | None = None,
+    ):
         self.server, self.transport, self.names = server, transport, server.names
-        self.every, self.rounds = every, rounds
+        self.every, self.rounds, self.deadline = every, rounds, deadline
+        self.sealed = server.messages.sealed and server.roster.clients > 1
+        self.keyed = False  # clients have each other's keys
         self.control: Counter[str] = Counter()  # bytes of messages that serve checkpoints
-        self.carried: Counter[str] = Counter()  # of all others
-        self.start: Counter[str] = Counter()  # before round 0: whoever goes on sends them again
+        # sites that may be ahead: they hear how many replies the server has used before anything
+        # else, and this is the round of the checkpoint that they may have to go back to
+        everybody = range(server.roster.clients) if transport.replaying else ()
+        self.unsettled: dict[int, int] = dict.fromkeys(everybody, 0)
+
+    # ------------------------------------------------------------ what survives a crash
 
     @property
     def state(self) -> Any:  # type: ignore[override]
         """The server's own; sites keep theirs."""
-        return self.server.state
+        return {"server": self.server.state, "used": self.server.used}
 
     @state.setter
     def state(self, state: Any) -> None:
-        self.server.state = jax.tree.map(jnp.asarray, state)
+        self.server.state = jax.tree.map(jnp.asarray, state["server"])
+        self.server.used = np.array(state["used"])
+
+    def blank(self) -> np.ndarray:
+        """What is recorded looks like this; the state as it is after it was recorded once."""
+        server = self.server
+        x = server.run.method.solution(server.state.method)
+        row = np.zeros(len(self.names), x.dtype)
+        best = best_of(server.run, self.names, None, server.state, row, 0)
+        old = server.state
+        server.state = ServerState(old.method, old.channel, old.info, best)
+        return row
+
+    def notes(self) -> dict[str, Any]:
+        return {"absent": [list(each) for each in self.server.absent]}
+
+    def take_notes(self, notes: dict[str, Any]) -> None:
+        self.server.absent = [Absence(*each) for each in notes.get("absent", [])]
+
+    def keep(self, done: int) -> None:
+        """Sites that can be reached keep their state; the others have not moved since."""
+        if not self.transport.replaying:
+            self._tell_all("keep", done)
+
+    def kept(self) -> None:
+        self.transport.checkpointed()
+
+    @property
+    def full(self) -> bool:  # type: ignore[override]
+        return self.transport.full
+
+    def go_back(self, done: int, state: Any) -> None:
+        """Sites in this process go back at once, the others as soon as they are asked something."""
+        now = self.server.used
+        self.server.used = np.array(state["used"])
+        self.transport.go_on(done)
+        self.unsettled = dict.fromkeys(range(self.server.roster.clients), done)
+        try:
+            if self.transport.here() is None:
+                self._tell_all("back", done)
+        finally:
+            self.server.used = now
+
+    def told(self) -> dict[str, int]:
+        sent, self.control = dict(self.control), Counter()
+        return sent
+
+    def _tell_all(self, kind: str, done: int) -> None:
+        """Every site that can be reached keeps a round or goes back to it, and says so; or that it
+        has lost it."""
+        server, there = self.server, self.transport.here()
+        asks = {
+            i: wire.Envelope(kind, done, 0, SERVER, i, server.name)
+            for i in range(server.roster.clients)
+            if there is None or i in there
+        }
+        sent = {i: self._with_used(ask) for i, ask in asks.items()}
+        before = self._before(asks) if kind == "keep" else {}
+        replies = self.transport.deliver(sent, self.deadline, len(asks), before)
+        self._count(kind, sent, replies)
+        lost = []
+        for i, ask in asks.items():
+            wanted = ask._replace(kind="kept", sender=i, receiver=SERVER)
+            said = wire.decode(replies[i], {})[0] if i in replies else None
+            if kind == "back" and said == wanted._replace(kind="lost"):
+                lost.append(server.roster.names[i])
+            elif said == wanted:
+                self.unsettled.pop(i, None)
+            elif there is None:
+                raise QuorumError(f"client {server.roster.names[i]} did not {kind} round {done}")
+        if lost:
+            raise LostError(f"of round {done} there is nothing whole at client {', '.join(lost)}")
+
+    def _with_used(self, ask: wire.Envelope) -> bytes:
+        return wire.encode(ask, {"used": self.server.used[ask.receiver]})
+
+    def _before(self, asked: Iterable[int]) -> dict[int, bytes]:
+        """What some of those who are asked must hear first."""
+        name = self.server.name
+        said = {
+            i: self._with_used(wire.Envelope("back", self.unsettled[i], 0, SERVER, i, name))
+            for i in asked
+            if i in self.unsettled
+        }
+        self._count("back", said, {})
+        return said
+
+    def _count(self, kind: str, down: dict[int, bytes], up: dict[int, bytes]) -> None:
+        """Enter what serves checkpoints and nobody's method."""
+        for way, some in (("down", down), ("up", up)):
+            if some:
+                self.control[f"{way} {kind}"] += sum(map(len, some.values()))
+
+    # ------------------------------------------------------------ rounds
 
     def begin(self) -> list[Any]:
-        if self.server.messages.sealed and self.server.roster.clients > 1:
-            self.server.open_setup()
-            self._carry()
         values = self._evaluate(0)
-        self.start = Counter(self.carried)
         self.first_look = self.server.outcome.trips
         return [values]
 
     def advance(self, done: int, length: int) -> list[Segment]:
-        self.server.open_round(done)
-        self._carry()
+        self._phase(done, self.server.open_round)
         count, culprit, trips = self.server.outcome
         due = (done + 1) % self.every == 0 or done + 1 == self.rounds
         stopped, values = False, np.zeros((0, len(self.names)))
@@ -100,8 +183,7 @@ class Halves(Stepper):
         return [Segment(values, at, recorded, [count], 1, fault, stopped, trips, look)]
 
     def _evaluate(self, t: int) -> np.ndarray:
-        self.server.open_evaluation(t)
-        self._carry()
+        self._phase(t, self.server.open_evaluation)
         if self.server.values is None:
             raise ValueError("the model could not be measured before the first round")
         return self.server.values
@@ -112,8 +194,7 @@ class Halves(Stepper):
         A run that has ended is not lost because a site is.
         """
         try:
-            self.server.open_certificate(t)
-            self._carry()
+            self._phase(t, self.server.open_certificate)
         except QuorumError as error:
             warnings.warn(f"no certificate: {error}", RuntimeWarning, stacklevel=2)
             return None
@@ -122,78 +203,85 @@ class Halves(Stepper):
             warnings.warn(words, RuntimeWarning, stacklevel=2)
         return self.server.measured
 
-    def _carry(self) -> None:
-        while asks := self.server.asks():
-            replies = self.transport.deliver(asks)
-            self.carried.update(_weight("again", asks, replies))
-            self.server.took(replies)
-
-    def keep(self, done: int) -> None:
-        self._tell_all("keep", done)
-
-    def go_back(self, done: int) -> None:
-        self._tell_all("back", done)
-        if done:
-            self.control += self.start
-            self.start = Counter()
-
-    def told(self) -> dict[str, int]:
-        sent, self.control = dict(self.control), Counter()
-        return sent
-
-    def _tell_all(self, kind: str, done: int) -> None:
-        """Every site keeps a round or goes back to it, and says so; or that it has lost it."""
+    def _phase(self, t: int, open: Callable[[int], None]) -> None:
+        """Carry all trips of a phase; from its beginning again if clients need new keys."""
         server = self.server
-        asks = {
-            i: wire.Envelope(kind, done, 0, SERVER, i, server.name)
-            for i in range(server.roster.clients)
-        }
-        sent = {i: wire.encode(a, {}) for i, a in asks.items()}
-        replies = self.transport.deliver(sent)
-        self.control.update(_weight(kind, sent, replies))
-        lost = []
-        for i, ask in asks.items():
-            wanted = ask._replace(kind="kept", sender=i, receiver=SERVER)
-            said = wire.decode(replies[i], {})[0] if i in replies else None
-            if kind == "back" and said == wanted._replace(kind="lost"):
-                lost.append(server.roster.names[i])
-            elif said != wanted:
-                raise QuorumError(f"client {server.roster.names[i]} did not {kind} round {done}")
-        if lost:
-            raise LostError(f"of round {done} there is nothing whole at client {', '.join(lost)}")
+        before = server.state, server.used.copy()
+        while True:
+            try:
+                if self.sealed and not self.keyed and not self.transport.replaying:
+                    self._exchange_keys(t)
+                open(t)
+                self._carry()
+                return
+            except RestartedError:
+                server.state, server.used = before[0], before[1].copy()
+                self.keyed = False
+                self.unsettled = {
+                    **dict.fromkeys(range(server.roster.clients), t),
+                    **self.unsettled,
+                }
+
+    def _exchange_keys(self, t: int) -> None:
+        self.keyed = True  # as soon as the last of them has what follows
+        self.server.open_setup(t)
+        self._carry()
+
+    def _carry(self) -> None:
+        server = self.server
+        while asks := server.asks():
+            if self.sealed and not self.keyed and not self.transport.replaying:
+                raise RestartedError  # this phase began before this server did
+            found, before = len(server.absent), self._before(asks)
+            server.took(self.transport.deliver(asks, self.deadline, server.enough, before))
+            missing = {each.site: each.round for each in server.absent[found:]}
+            for i in asks:
+                if i not in missing:
+                    self.unsettled.pop(i, None)
+            self.unsettled = missing | self.unsettled
 
 
-def _weight(kind: str, down: dict[int, bytes], up: dict[int, bytes]) -> dict[str, int]:
-    """The bytes of messages and of their replies, under such a name."""
-    return {f"down {kind}": sum(map(len, down.values())), f"up {kind}": sum(map(len, up.values()))}
+class Terms(NamedTuple):
+    """On which terms a round counts without some of its sites, and what else a road needs."""
+
+    quorum: float = 1.0  # the least share of those who are asked that must answer
+    deadline: float | None = None  # seconds after which a quorum is enough
+    journal: bool = False  # the server can be killed at any moment, and goes on beside its sites
+
+
+class Own(NamedTuple):
+    """The rows that the server itself has."""
+
+    server_rows: Rows | None = None
+    test: Rows | None = None
+
+
+Open = Callable[[ServerSession, list[Path | None]], Transport]  # given a folder a site
 
 
 def run_halves(
-    run: Run,
-    federation: Federation,
-    roster: Roster,
-    open_sites: Callable[[Messages, list[Path | None]], Transport],
-    settings: Settings,
+    run: Run, roster: Roster, own: Own, open_sites: Open, settings: Settings, terms: Terms = Terms()
 ) -> Result:
-    """Run, and return the result; `open_sites` is given the messages and a folder a site."""
-    test, checkpoint = federation.test, settings.checkpoint
-    seed, every = settings.seed, settings.every
+    """Run, and return the result."""
+    checkpoint, seed, every = settings.checkpoint, settings.seed, settings.every
     server = ServerSession(
-        run, roster, seed=seed, name=run_name(run, roster, seed),
-        server_rows=federation.server_rows,
-        test=test,
+        run, roster, seed=seed, name=run_name(run, roster, seed), quorum=terms.quorum,
+        server_rows=own.server_rows,
+        test=own.test,
     )  # fmt: skip
     folders: list[Path | None] = [None] * roster.clients
-    keeper = None
+    keeper, devices = None, jax.default_backend()
+    # sites name their rows themselves
+    belongs = belongings(run, own, roster, seed, every, engine="halves", devices=devices)
     if checkpoint is not None:
         folders = [Path(checkpoint.folder) / "sites" / str(i) for i in range(roster.clients)]
-        # sites name their rows themselves
-        devices = jax.default_backend()
-        belongs = belongings(run, federation, roster, seed, every, engine="halves", devices=devices)
         keeper = Keeper(checkpoint, belongs, every)
-    transport = open_sites(server.messages, folders)
+    transport = open_sites(server, folders)
+    if terms.journal and checkpoint is not None:
+        path = Path(checkpoint.folder) / "journal.bin"
+        transport = Journaled(transport, path, digest(belongs))
     try:
-        stepper = Halves(server, transport, every, settings.rounds)
+        stepper = Halves(server, transport, every, settings.rounds, terms.deadline)
         driven = drive(
             stepper, ledger_of(server.messages, roster.clients), roster.names,
             title=type(run.method).__name__, settings=settings, keeper=keeper,
@@ -213,6 +301,7 @@ def run_halves(
     result = result_of(
         run, book, State(server.state, sites), roster.clients, seed=seed,
         compile_seconds=driven.compile_seconds, run_seconds=driven.run_seconds,
+        absent=tuple(server.absent),
     )  # fmt: skip
     if measured is None:
         return result

@@ -30,6 +30,11 @@ class Packets:
         self.me, self.roster, self.run_name = me, roster, run_name
         self.sealer = Sealer(me)
 
+    def renew(self) -> None:
+        """A new key pair, with which nothing was sealed yet."""
+        if self.ready:
+            self.sealer = Sealer(self.me)
+
     @property
     def ready(self) -> bool:
         """Whether keys were exchanged."""

@@ -1,5 +1,6 @@
 """What is going on at the server: the trips of a setup, of a round or of a look at the model."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,14 @@ SETUP_TRIPS = 2  # own keys up, everybody's down
 
 class QuorumError(RuntimeError):
     """Too few sites answered for a round to count; the message says who did not, and why."""
+
+
+class Absence(NamedTuple):
+    """A site that was asked and whose reply was not used."""
+
+    round: int
+    trip: int  # its number on the wire: evaluations have theirs
+    site: int
 
 
 class Outcome(NamedTuple):
@@ -84,6 +93,11 @@ class Phase:
         if self.role is None or not (self.over or self.step.e != before):
             return False
         return self.culprit == NOBODY
+
+    def without(self, missing: Iterable[int]) -> list[Absence]:
+        """Go on without some who were asked."""
+        self.present &= ~np.isin(self.ids, list(missing))
+        return [Absence(self.round, self.envelope("ask", i).trip, i) for i in missing]
 
     # ------------------------------------------------------------ the channel's own trips
 

@@ -62,6 +62,8 @@ class Sealer:
                 pair = struct.pack("<II", *sorted((self.number, other)))
                 info = b"fedmin sealed 1" + pair + bytes.fromhex(fingerprint)
                 agreed[other] = ChaCha20Poly1305(HKDF(SHA256(), 32, None, info).derive(shared))
+        if fingerprint != self.fingerprint:  # other keys: no nonce was used under them
+            self._last = {}
         self._agreed, self.fingerprint = agreed, fingerprint
 
     def seal(self, receiver: int, round: int, trip: int, data: bytes) -> bytes:

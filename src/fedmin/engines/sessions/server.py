@@ -8,6 +8,7 @@
 No socket, no thread, no clock: a transport carries the messages, and says which replies came.
 """
 
+import math
 from typing import Any
 
 import jax
@@ -38,7 +39,7 @@ from fedmin.engines.round import (
 )
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.looks import Looks
-from fedmin.engines.sessions.phase import Outcome, Phase, QuorumError
+from fedmin.engines.sessions.phase import Absence, Outcome, Phase, QuorumError
 from fedmin.engines.sessions.programs import Programs, server_programs, values_program
 from fedmin.engines.sessions.seal import key_like
 from fedmin.engines.sessions.wire import Envelope, MessageError, NotFiniteError
@@ -76,6 +77,8 @@ class ServerSession:
         method = self.run.method.init_server(self.run.origin, roster, start_key(self.key, SERVER))
         self.state = ServerState(method, kept, info)
         self.refused: list[tuple[int, str]] = []  # replies that were not used, and why
+        self.used = np.zeros(roster.clients, np.uint32)  # replies of rounds, a site
+        self.absent: list[Absence] = []
         self.values: np.ndarray | None = None  # what the last evaluation found
         self._phase: Phase | None = None
         self.measured: Measured | None = None  # what the last look for a certificate found
@@ -89,9 +92,9 @@ class ServerSession:
         assert self._phase is not None
         return self._phase.outcome
 
-    def open_setup(self) -> None:
-        """The exchange of keys, where clients seal messages for each other."""
-        self._open(None, 0, *self._everyone())
+    def open_setup(self, t: int = 0) -> None:
+        """The exchange of keys before round t, where clients seal messages for each other."""
+        self._open(None, t, *self._everyone())
 
     def open_round(self, t: int) -> None:
         """A round: who takes part is drawn from the run's seed."""
@@ -166,9 +169,7 @@ class ServerSession:
 
     def _packets(self, relay: int, i: int) -> np.ndarray:
         """The packets of a relay that wait for client i, in the order of their senders."""
-        phase = self._phase
-        assert phase is not None
-        assert phase.purpose is not None
+        phase: Any = self._phase
         waiting = phase.packets.get((relay, i), {})
         like = phase.purpose.packets(relay, i, self.roster.clients)
         return np.stack([waiting[s] for s in sorted(waiting)]) if waiting else like
@@ -199,12 +200,14 @@ class ServerSession:
             except MessageError as error:
                 missing[i] = str(error)
                 self.refused.append((i, str(error)))
-        if missing and len(good) < self._least(phase) * len(phase.asked):
+        if missing and len(good) < self.enough:
             words = "; ".join(f"{self.roster.names[i]}: {why}" for i, why in missing.items())
             raise QuorumError(f"round {phase.round}: too few sites answered: {words}")
-        phase.present &= ~np.isin(phase.ids, list(missing))
+        self.absent += phase.without(missing)
         if phase.culprit == NOBODY:
             self._take_in(good)
+            if phase.purpose is self.messages.training:
+                self.used[list(good)] += 1
         self._move_on(phase, len(good))
 
     def _move_on(self, phase: Phase, answered: int) -> None:
@@ -218,6 +221,12 @@ class ServerSession:
             self._finish_evaluation()
         if phase.purpose.name == "certificate":
             self.measured = self.looks.measured()
+
+    @property
+    def enough(self) -> int:
+        """How many of those who are asked on this trip must answer."""
+        assert self._phase is not None
+        return math.ceil(self._least(self._phase) * len(self._phase.asked))
 
     def _least(self, phase: Phase) -> float:
         """The share of those asked who must answer. Nobody may be missing where a part of every

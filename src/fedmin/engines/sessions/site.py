@@ -3,11 +3,10 @@
 A site answers messages. Each is compared with what must come: the run, the sender, a round and trip
 that have not been yet, every shape, every number finite; whatever does not fit is refused and
 changes nothing. Asked the same thing twice, a site gives the same reply; asked another thing under
-the same name, it refuses.
+the same name, it refuses. What it must know to do so after it was killed is in `diary.py`.
 """
 
 import hashlib
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,9 +36,11 @@ from fedmin.engines.round import (
     start_key,
 )
 from fedmin.engines.sessions import wire
-from fedmin.engines.sessions.files import DamagedCheckpointError, Files
+from fedmin.engines.sessions.diary import Answered, Diary
+from fedmin.engines.sessions.files import Files
+from fedmin.engines.sessions.keeping import hear_again, keep_or_go_back
 from fedmin.engines.sessions.packets import ClientError, Packets
-from fedmin.engines.sessions.places import BEGINNING, Place, must_come
+from fedmin.engines.sessions.places import Place, must_come
 from fedmin.engines.sessions.programs import Programs, site_program
 from fedmin.engines.sessions.wire import Envelope, MessageError
 
@@ -65,8 +66,9 @@ class SiteSession:
     """One site of a run.
 
     `seed` is the run's, `secret` a key of the site's own (from the seed in a simulation). With
-    `folder` the site keeps its state there when the server asks for it. Where a round may count
-    without some of its sites (`gaps`), rounds that it was to be in may pass it by.
+    `folder` the site keeps its state there when the server asks for it; with `diary` also before
+    every reply, so that it can be killed at any moment. Where a round may count without some of its
+    sites (`gaps`), rounds that it was to be in may pass it by.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class SiteSession:
         secret: Any = None,
         folder: str | Path | None = None,
         gaps: bool = False,
+        diary: bool = False,
         messages: Messages | None = None,
     ):
         roster.check(me, rows)
@@ -90,19 +93,36 @@ class SiteSession:
         self.secret = self.key if secret is None else secret
         self.rows, self.unnamed = roster.view(me, rows), roster.unnamed()
         self.programs = Programs(self.run, self.unnamed, site_program)
-        self.state = self._first_state()
         self.packets = Packets(me, roster, self.run_name)
         self.role: tuple[Any, SiteRole] | None = None  # the channel's, and in which exchange
-        self.place = BEGINNING
+        self.introduced: int | None = None  # the round before which it gave its public key
         self.notices: list[Notice] = []  # what it was told in this round
         self.own: dict[int, Any] = {}  # its own replies to others in this round
-        self.gaps, self.due = gaps, self._due(0)  # the next round that it takes part in
-        self.answers: dict[Place, tuple[bytes, bytes]] = {}
-        self.kept = 0  # the round that the server has kept; answers since then stay
         self.digest = digest(rows)
-        self.files = None if folder is None else Files(folder, self._belongings())
+        belongs = self._belongings()
+        self.files = None if folder is None else Files(folder, belongs)
+        place = Path(folder) if folder is not None and diary else None
+        self.diary = Diary(digest(belongs), self.first_state(), place)
+        self.gaps, self.due = gaps, self.next_round(self.round_after(self.place))
+        hear_again(self)
 
-    def _first_state(self) -> SiteState:
+    @property
+    def state(self) -> SiteState:
+        """What it remembers from round to round."""
+        return self.diary.state
+
+    @property
+    def place(self) -> Place:
+        """Where it answered last."""
+        return self.diary.place
+
+    @property
+    def sealed(self) -> bool:
+        """Whether clients seal messages for each other."""
+        return self.messages.sealed and self.roster.clients > 1
+
+    def first_state(self) -> SiteState:
+        """What it remembers before the first round."""
         run, roster = self.run, self.roster
         key = start_key(self.key, self.me)
         client = run.method.init_client(run.origin, roster, self.rows, key)
@@ -133,20 +153,39 @@ class SiteSession:
             if found != right:
                 raise MessageError(f"{envelope}: its {what} is {found!r}, not {right!r}")
         if envelope.kind in ("keep", "back"):
-            return self._keep_or_go_back(envelope, data)
+            return keep_or_go_back(self, envelope, data)
         if envelope.kind != "ask":
             raise MessageError(f"a site is asked; this is a {envelope}")
         place, mark = Place.of(envelope), hashlib.sha256(data).digest()
-        if place in self.answers:
-            asked, reply = self.answers[place]
-            if asked != mark:
-                raise MessageError(f"{envelope}: it was asked before, with other words")
-            return reply
+        if place.phase == -1:
+            return self._introduce(place, envelope, data)
+        if self.diary.marks.get(place, mark) != mark:
+            raise MessageError(f"{envelope}: it was asked before, with other words")
+        stands = self.diary.found(place)
+        if stands is not None:
+            return stands.reply
         self._check_place(envelope, place)
-        kind, body = self._reply(place, envelope, data)
+        kind, body, state = self._reply(place, envelope, data)
         reply = wire.encode(envelope._replace(kind=kind, sender=self.me, receiver=SERVER), body)
-        self._remember(place, mark, reply)
+        self.diary.add(Answered(place, mark, data, reply, state))
+        if place.phase == 1 and place.round >= self.due:
+            self.due = self.next_round(place.round + 1)
         return reply
+
+    def _introduce(self, place: Place, envelope: Envelope, data: bytes) -> bytes:
+        """The exchange of keys: before the first round, and after any party has begun anew; a round
+        that had begun is then begun again, with other packets in questions of the same names."""
+        if place.round < self.place.round or not self.sealed:
+            raise MessageError(f"{envelope}: no keys are exchanged here, at {self.place}")
+        if place.trip != 0 and place.round != self.introduced:
+            raise MessageError(f"{envelope}: trip 0 of it must come first")
+        if place.trip == 0:
+            self.packets.renew()
+            self.introduced = place.round
+        body = self.packets.introduce(place.trip, data)
+        self.diary.begin_again()
+        self.notices, self.own, self.due = [], {}, min(self.due, self.next_round(place.round))
+        return wire.encode(envelope._replace(kind="reply", sender=self.me, receiver=SERVER), body)
 
     def _check_place(self, envelope: Envelope, place: Place) -> None:
         """Refuse what has been, and what cannot come yet."""
@@ -156,29 +195,20 @@ class SiteSession:
         early = place.round > self.due if place.phase < 1 else place.round != self.due
         if early and not goes_on and not self.gaps:
             raise MessageError(f"{envelope}: round {self.due} must come first")
-        if place.phase == -1:
-            if self.packets.ready:
-                raise MessageError(f"{envelope}: keys are exchanged once, and were")
-            step, wanted = place.trip, [self.place.trip + 1 if self.place.phase == -1 else 0]
-        else:
-            step = place.within(self.messages)[1]
-            wanted = must_come(self.me, self.place, place, self.messages)
-            if self.messages.sealed and self.roster.clients > 1 and not self.packets.ready:
-                raise MessageError(f"{envelope}: keys must be exchanged first")
+        step = place.within(self.messages)[1]
+        wanted = must_come(self.me, self.place, place, self.messages)
+        if self.sealed and not self.packets.ready:
+            raise MessageError(f"{envelope}: keys must be exchanged first")
         if step not in wanted:
             must = f"trip {wanted[0]} of it must come first" if wanted else "there is no such trip"
             raise MessageError(f"{envelope}: {must}")
 
-    def _remember(self, place: Place, mark: bytes, reply: bytes) -> None:
-        if place.phase == 1 and place.round >= self.due:
-            self.due = self._due(place.round + 1)
-        self.place = place
-        self.answers[place] = (mark, reply)
-        since = self.kept if self.files is not None else place.round
-        for old in [p for p in self.answers if p.round < since]:
-            del self.answers[old]
+    @staticmethod
+    def round_after(place: Place) -> int:
+        """The first round that can come after a place."""
+        return max(place.round + (place.phase == 1), 0)
 
-    def _due(self, first: int) -> int:
+    def next_round(self, first: int) -> int:
         """The first round from `first` on that this client is drawn for."""
         part, count = self.run.participation, self.roster.clients
         if part.everyone:
@@ -189,49 +219,65 @@ class SiteSession:
                 return t
         return first + LOOK_AHEAD
 
-    def _reply(self, place: Place, envelope: Envelope, data: bytes) -> tuple[str, Any]:
-        if place.phase == -1:
-            return "reply", self.packets.introduce(place.trip, data)
+    def purpose(self, place: Place) -> str:
+        """The name of what a place is a trip of."""
+        return place.within(self.messages)[0].name
+
+    def _reply(self, place: Place, envelope: Envelope, data: bytes) -> tuple[str, Any, Any]:
+        """The kind of the reply, what is in it, and the state after it."""
+        notices, own = self.notices, self.own
+        fresh = place[:2] != self.place[:2] or self.purpose(self.place) != self.purpose(place)
+        self.notices, self.own = ([], {}) if fresh else (list(notices), dict(own))
+        try:
+            found = self._answered(place, envelope, data)
+        except BaseException:
+            self.notices, self.own = notices, own
+            raise
+        if found[0] == "fault":
+            self.notices, self.own = notices, own
+        return found
+
+    def _answered(self, place: Place, envelope: Envelope, data: bytes) -> tuple[str, Any, Any]:
         purpose, step = place.within(self.messages)
         e, leg = purpose.steps[step]
-        fresh = place[:2] != self.place[:2] or self.place.within(self.messages)[0] is not purpose
-        notices, own = ([], {}) if fresh else (list(self.notices), dict(self.own))
         if leg is DIGEST:
             wire.decode(data, {})
-            self.notices, self.own = notices, own
-            return "reply", {"digest": np.frombuffer(bytes.fromhex(self.digest), np.uint8)}
+            digest = np.frombuffer(bytes.fromhex(self.digest), np.uint8)
+            return "reply", {"digest": digest}, self.state
         protocol = purpose.forms[e].protocol
         clients = () if protocol is None else self.drawn(place)
         if leg is not None and protocol is not None:
             said = wire.decode(data, leg.form("down", protocol.peers(len(clients))), finite=True)[1]
             with _refusing(envelope):
                 sent = self._playing(protocol, place, e, clients).answer(leg.name, said)
-            self.notices, self.own = notices, own
-            return "reply", dict(sent)
-        like = purpose.ask_like(e, self.me, self.roster.clients, len(clients))
-        down = dict(wire.decode(data, like, finite=True)[1])
-        along = down.pop(ALONG, {})
-        packets = down.pop("relayed", ())
-        for r, sealed in zip(
-            purpose.waiting(e, self.me, self.roster.clients), packets, strict=True
-        ):
-            notices.append(self.packets.opened(purpose, r, envelope, sealed, own))
+            return "reply", dict(sent), self.state
+        along = self.hear(place, envelope, data)
         trip = purpose.forms[e].trip
-        notices.append(Notice(jax.tree.map(jnp.asarray, down), trip.only))
-        sent, state, fine = self._compute(purpose, place, e, known(trip, notices, self.me))
+        sent, state, fine = self._compute(purpose, place, e, known(trip, self.notices, self.me))
         if not fine:
-            return "fault", {}
+            return "fault", {}, self.state
         if isinstance(trip, Relay):
-            own[e] = sent
+            self.own[e] = sent
             sent = self.packets.sealed(purpose, e, envelope, sent)
         elif protocol is not None:
             with _refusing(envelope):
                 role = self._playing(protocol, place, e, clients)
                 sent = role.hide(jax.device_get(sent), along)
-        if place.phase == 1:
-            self.state = state
-        self.notices, self.own = notices, own
-        return "reply", sent
+        return "reply", sent, state if place.phase == 1 else self.state
+
+    def hear(self, place: Place, envelope: Envelope, data: bytes) -> dict[str, Any]:
+        """Add what a question says to what the site was told; what is in it for the channel."""
+        (purpose, step), population = place.within(self.messages), self.roster.clients
+        e, _ = purpose.steps[step]
+        clients = () if purpose.forms[e].protocol is None else self.drawn(place)
+        like = purpose.ask_like(e, self.me, population, len(clients))
+        down = dict(wire.decode(data, like, finite=True)[1])
+        along, packets = down.pop(ALONG, {}), down.pop("relayed", ())
+        for r, sealed in zip(purpose.waiting(e, self.me, population), packets, strict=True):
+            self.notices.append(self.packets.opened(purpose, r, envelope, sealed, self.own))
+        parts = jax.tree.map(jnp.asarray, down)
+        self.notices.append(Notice(parts, purpose.forms[e].trip.only))
+        return along
 
     def drawn(self, place: Place) -> tuple[int, ...]:
         """Who was drawn for such a round; everybody is asked when the model is looked at."""
@@ -245,8 +291,11 @@ class SiteSession:
         self, protocol: Protocol, place: Place, e: int, clients: tuple[int, ...]
     ) -> SiteRole:
         """The channel's role in this exchange: a new one for every exchange."""
-        trip = place.within(self.messages)[0].first + e
+        purpose, step = place.within(self.messages)
+        trip = purpose.first + e
         if self.role is None or self.role[0] != (place.round, trip):
+            if step and purpose.steps[step - 1].e == e:
+                raise ProtocolError("the site was started anew: its secrets of this sum are gone")
             occasion = Occasion(self.run_name, place.round, trip, clients, self.roster)
             self.role = ((place.round, trip), protocol.site(occasion, self.me))
         return self.role[1]
@@ -276,39 +325,3 @@ class SiteSession:
             memories = (*state.memory[:e], memory, *state.memory[e + 1 :])
             state = SiteState(held, memories)
         return sent, state, fine
-
-    # ------------------------------------------------------------ what survives a crash
-
-    def _keep_or_go_back(self, envelope: Envelope, data: bytes) -> bytes:
-        """Keep the state after so many rounds, before the server does; or be there again."""
-        wire.decode(data, {})
-        done, said = envelope.round, "kept"
-        if envelope.kind == "keep":
-            if done < self.place.round:
-                raise MessageError(f"{envelope}: the site is in round {self.place.round} already")
-            if self.files is not None:
-                self.files.write(done, {}, {"state": self.state})
-            self.kept = done
-        else:
-            if self.place >= Place(0, 1, 0):
-                raise MessageError(f"{envelope}: only before the first round of a session")
-            said = self._go_back(done)
-        return wire.encode(envelope._replace(kind=said, sender=self.me, receiver=SERVER), {})
-
-    def _go_back(self, done: int) -> str:
-        """Be where it was after so many rounds: "kept", or "lost" if nothing whole is there."""
-        if self.files is None:
-            raise ClientError(f"client {self.name} keeps nothing: it cannot go back to {done}")
-        try:
-            state = self._first_state() if done == 0 else self._kept_state(done)
-        except DamagedCheckpointError as error:
-            words = f"client {self.name}: {error}"
-            warnings.warn(words, RuntimeWarning, stacklevel=5)
-            return "lost"
-        self.state, self.kept, self.due = state, done, self._due(done)
-        return "kept"
-
-    def _kept_state(self, done: int) -> SiteState:
-        assert self.files is not None
-        _, arrays = self.files.at(done, lambda words: {"state": self.state})
-        return jax.tree.map(jnp.asarray, arrays["state"])

@@ -23,6 +23,7 @@ import numpy as np
 MAGIC = b"FMIN"
 VERSION = 2
 HEADER = struct.Struct("<4sBBH8sIiiHI")
+CHECKSUM = slice(HEADER.size - 4, HEADER.size)
 # ask and reply are a trip's; fault: the reply is not finite; keep: remember this round, back: be
 # there again, kept: so it is, lost: nothing whole is left of it; packet: from client to client;
 # state: in a file

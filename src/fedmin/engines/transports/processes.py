@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +25,10 @@ from fedmin.core.result import Result
 from fedmin.core.rows import Rows
 from fedmin.engines.drive import Engine, Settings
 from fedmin.engines.round import Run
-from fedmin.engines.sessions.halves import Transport, run_halves
+from fedmin.engines.sessions.halves import Own, run_halves
 from fedmin.engines.sessions.packets import ClientError
+from fedmin.engines.sessions.road import Transport
+from fedmin.engines.sessions.server import ServerSession
 from fedmin.engines.transports import pipes
 from fedmin.engines.transports.words import to_words
 
@@ -40,10 +43,22 @@ class Piped(Transport):
         self.pool = ThreadPoolExecutor(workers)
 
     def deliver(
-        self, messages: dict[int, bytes], deadline: float | None = None
+        self,
+        messages: dict[int, bytes],
+        deadline: float | None = None,
+        enough: int | None = None,
+        before: Mapping[int, bytes] = {},
     ) -> dict[int, bytes]:
-        asked = {i: self.pool.submit(self._ask, i, data) for i, data in messages.items()}
+        asked = {
+            i: self.pool.submit(self._ask_both, i, before.get(i), data)
+            for i, data in messages.items()
+        }
         return {i: reply.result() for i, reply in asked.items()}
+
+    def _ask_both(self, i: int, before: bytes | None, data: bytes) -> bytes:
+        if before is not None:
+            self._ask(i, before)
+        return self._ask(i, data)
 
     def _ask(self, i: int, data: bytes) -> bytes:
         process = self.processes[i]
@@ -112,7 +127,7 @@ class Processes(Engine):
         }  # refused early
         workers = min(self.workers or os.cpu_count() or 1, roster.clients)
 
-        def open_sites(messages: Any, folders: list[Path | None]) -> Piped:
+        def open_sites(server: ServerSession, folders: list[Path | None]) -> Piped:
             piped = Piped(roster.names, [], workers)
             try:
                 for i, folder in enumerate(folders):
@@ -125,7 +140,8 @@ class Processes(Engine):
                 raise
             return piped
 
-        return run_halves(run, federation, roster, open_sites, settings)
+        own = Own(federation.server_rows, federation.test)
+        return run_halves(run, roster, own, open_sites, settings)
 
 
 def _started(name: str, words: dict[str, Any], rows: Rows) -> subprocess.Popen:

@@ -1,0 +1,7 @@
+"""gRPC: one stream a site, opened by the site, with mutual TLS; the certificate is the identity.
+
+frames.py     messages in pieces, bounded in size and time
+listener.py   the server's end: who may come in, who is there
+road.py       a `Transport` over it: asks, deadlines, late replies
+joining.py    the site's end: calls, answers, calls again
+"""

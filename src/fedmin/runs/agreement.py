@@ -1,0 +1,278 @@
+"""What server and sites must agree on, in words: the document, the roster, and the run they make.
+
+Both ends build problem, method and all the rest from the same document by the registries, and
+compare what they have built, part by part. Nothing travels here but words and numbers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import tomli_w
+
+from fedmin.assembling import Known, assembled
+from fedmin.channels import Plain
+from fedmin.core.domain import Free
+from fedmin.core.environment import __version__
+from fedmin.core.given import shares_of
+from fedmin.core.matrix import Dense
+from fedmin.core.participation import Everyone
+from fedmin.core.roster import ColumnOwners, Roster
+from fedmin.core.rows import Rows
+from fedmin.core.serialize import digest
+from fedmin.engines.round import Run
+from fedmin.engines.transports.grpc.frames import PROTOCOL
+from fedmin.runs.config import Config
+from fedmin.runs.document import ConfigError
+from fedmin.runs.grid import Job
+from fedmin.runs.pieces import Pieces, options, partitioner, problem_of, section_of
+from fedmin.runs.terms import Terms
+
+PLACES = ("everyone", "server")
+
+
+class Agreed(NamedTuple):
+    """A run that both ends have built, and all that it was built from."""
+
+    run: Run
+    roster: Roster
+    pieces: Pieces  # without a federation
+    terms: Terms
+
+    def parts(self) -> dict[str, str]:
+        """A hash of each part: two ends that differ can say in what."""
+        seed = self.pieces.options["seed"]
+        found = {name: digest(getattr(self.run, name)) for name in Run.__annotations__}
+        return {**found, "roster": digest(self.roster), "seed": digest(seed)}
+
+
+def only_job(config: Config) -> Job:
+    """The one run of a file for machines."""
+    jobs = config.jobs()
+    if config.terms is None:
+        raise ConfigError(
+            f"{config.source}: there is no [federation]; it names the sites: sites = ['a', 'b']"
+        )
+    if len(jobs) != 1:
+        raise ConfigError(
+            f"{config.source} is {len(jobs)} runs; machines do one at a time: give one value for "
+            f"everything, and one seed"
+        )
+    return jobs[0]
+
+
+def document_of(job: Job) -> str:
+    """The document of a run as text, every default written out."""
+    return tomli_w.dumps(job.resolved())
+
+
+# ---------------------------------------------------------------- the roster
+
+
+def roster_of(config: Config, job: Job, shapes: Mapping[str, Mapping[str, Any]]) -> Roster:
+    """What all may know of each other, from what each site says of its own rows."""
+    assert config.terms is not None
+    names = config.terms.sites
+    each = [shapes[name] for name in names]
+    for key in ("type", "image"):
+        _alike(names, each, key)
+    split = _split(config, job)
+    if split == "rows":
+        _alike(names, each, "features")
+    classes, target = _target(config, job, names, each, split)
+    sizes = np.array([said["rows" if split == "rows" else "features"] for said in each])
+    given = job.words.get("partition", {})
+    dtype = each[0]["type"]
+    weights = given.get("weights", "sizes") if split == "rows" else "uniform"
+    slots = [said["slots"] for said in each]
+    even = split == "rows" and len(set(sizes.tolist())) == 1 and all(s["even"] for s in each)
+    return Roster(
+        shares=shares_of(weights, sizes).astype(dtype),
+        owners=None if split == "rows" else _owners(config, given, names, each, sizes),
+        names=tuple(names),
+        clients=len(names),
+        capacity=int(sizes.max()) if split == "rows" else int(each[0]["rows"]),
+        features=int(each[0]["features"]) if split == "rows" else int(sizes.sum()),
+        classes=classes,
+        dtype=dtype,
+        slots=None if slots[0] is None else max(slots),
+        target=target,
+        even=even,
+        everyone=options(config, job.words).get("participation", Everyone()).everyone,
+    )
+
+
+def _alike(names: Any, each: list[Mapping[str, Any]], key: str) -> None:
+    for name, said in zip(names, each, strict=True):
+        if said[key] != each[0][key]:
+            raise ValueError(
+                f"the {key} of the rows of {name} is {said[key]}, of {names[0]} {each[0][key]}: "
+                f"all sites need the same"
+            )
+
+
+def _split(config: Config, job: Job) -> str:
+    how = partitioner(config, job.words.get("partition", {}))
+    if how is not None:
+        return getattr(how, "split", "rows")
+    return "rows" if "rows" in section_of(config, job.words, "method").handles else "features"
+
+
+def _target(
+    config: Config, job: Job, names: Any, each: Any, split: str
+) -> tuple[int | None, tuple[str, tuple[int, ...]]]:
+    """How many classes there are, and the type of a row's y."""
+    said = {s["classes"] for s in each if s["classes"] is not None}
+    if len(said) > 1:
+        raise ValueError(f"the sites' files say {sorted(said)} classes: all need the same")
+    classes = job.words["problem"].get("classes") or next(iter(said), None)
+    known = [s["target"] for s in each if s["target"] is not None]
+    if not known:
+        raise ValueError("no site has an outcome: name one in [data] of a site.toml")
+    exact = [s["target"] for s in each if s["exact"] and s["target"] is not None]
+    if exact:
+        return classes, (exact[0][0], tuple(exact[0][1]))
+    labels = [s["labels"] for s in each if s["target"] is not None]
+    if classes is None and None not in labels and _wants_labels(config, job, split, each):
+        classes = max(2, *labels)
+    kind = "int32" if classes is not None else str(np.dtype(each[0]["type"]))
+    return classes, (kind, tuple(known[0][1]))
+
+
+def _wants_labels(config: Config, job: Job, split: str, each: Any) -> bool:
+    """Whether the problem takes labels only."""
+    widths = [said["features"] for said in each]
+    features = widths[0] if split == "rows" else sum(widths)
+    table = SimpleNamespace(features=features, classes=2, image_shape=None)
+    problem = problem_of(config, job.words, table)
+    try:
+        problem.check(features, None, np.full(1, 0.5, np.float32))
+    except ValueError:
+        return True
+    return False
+
+
+def _owners(config: Config, given: Any, names: Any, each: Any, sizes: np.ndarray) -> ColumnOwners:
+    _alike(names, each, "rows")
+    labels = given.get("labels", "everyone")
+    if labels not in (*PLACES, *names):
+        config.fail("partition.labels", f"labels = {labels!r} is nobody: it is 'everyone', "
+                    f"'server' or one of {', '.join(names)}")  # fmt: skip
+    place = labels if labels in PLACES else names.index(labels)
+    sizes = sizes.astype(np.int32)
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
+    return ColumnOwners(starts, sizes, int(sizes.max()), int(each[0]["rows"]), place)
+
+
+def roster_words(roster: Roster) -> dict[str, Any]:
+    """A roster in JSON's own kinds of values."""
+    owners = roster.owners
+    words = {
+        name: getattr(roster, name)
+        for name in ("clients", "capacity", "features", "classes", "dtype", "slots", "even",
+                     "everyone")
+    }  # fmt: skip
+    return {
+        **words,
+        "names": list(roster.names),
+        "shares": [float(share) for share in roster.shares],
+        "target": [roster.target[0], list(roster.target[1])],
+        "owners": None if owners is None else {
+            "starts": owners.starts.tolist(), "sizes": owners.sizes.tolist(),
+            "width": owners.width, "rows": owners.rows, "labels": owners.labels,
+        },
+    }  # fmt: skip
+
+
+def roster_from(words: Mapping[str, Any]) -> Roster:
+    """The roster that `roster_words` put into words."""
+    given = dict(words)
+    owners = given.pop("owners")
+    if owners is not None:
+        owners = ColumnOwners(
+            np.array(owners["starts"], np.int32), np.array(owners["sizes"], np.int32),
+            owners["width"], owners["rows"], owners["labels"],
+        )  # fmt: skip
+    kind, shape = given.pop("target")
+    return Roster(
+        **given | {
+            "owners": owners,
+            "names": tuple(given["names"]),
+            "shares": np.array(given["shares"], given["dtype"]),
+            "target": (kind, tuple(shape)),
+        }
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------- the run
+
+
+def agree(
+    config: Config,
+    job: Job,
+    roster: Roster,
+    targets: tuple[tuple[int, np.ndarray], ...],
+    *,
+    tested: bool,
+    image: Any = None,
+    server_rows: Rows | None = None,
+) -> Agreed:
+    """The run that a document and a roster make; `targets` are those that this end can check."""
+    assert config.terms is not None
+    table = SimpleNamespace(
+        features=roster.features, classes=roster.classes,
+        image_shape=None if image is None else tuple(image),
+    )  # fmt: skip
+    words = job.words
+    problem, chosen = problem_of(config, words, table), options(config, words)
+    method = section_of(config, words, "method")
+    chosen.pop("engine", None)
+    known = Known(targets, tested, server_rows, lambda p: _alike_everywhere(p, roster))
+    run = assembled(
+        problem, roster, known, method, chosen.get("participation", Everyone()),
+        chosen.get("channel", Plain()), chosen.get("record"), chosen.get("stop"),
+        chosen.get("start"), certificate=True,
+    )  # fmt: skip
+    run = replace(run, certify=run.certify or isinstance(problem.domain, Free))  # as runs of files
+    nobody: Any = None
+    return Agreed(run, roster, Pieces(problem, nobody, method, chosen), config.terms)
+
+
+def _alike_everywhere(problem: Any, roster: Roster) -> Any:
+    """A problem that needs no count of all rows before round 0; others are refused."""
+    blank = Rows(
+        Dense(np.zeros((1, roster.features), roster.dtype)),
+        np.zeros((1, *roster.target[1]), roster.target[0]), np.ones(1, roster.dtype),
+    )  # fmt: skip
+    if np.size(problem.tally(blank, roster)):
+        raise ValueError("limits on groups need counts of all rows, which machines do not send yet")
+    return problem
+
+
+def hello_of(shapes: Mapping[str, Any]) -> dict[str, Any]:
+    """What a site says first."""
+    return {
+        "fedmin": __version__, "protocol": PROTOCOL, "jax": jax.__version__,
+        "x64": bool(jax.config.read("jax_enable_x64")), "shapes": dict(shapes),
+    }  # fmt: skip
+
+
+def misfit(name: str, words: Mapping[str, Any]) -> str:
+    """Why a site that says this cannot take part, in one sentence; "" if it can."""
+    here = hello_of({})
+    for key, what in (("protocol", "protocol"), ("fedmin", "fedmin"), ("x64", "jax_enable_x64")):
+        if words.get(key) != here[key]:
+            return f"{name} has {what} {words.get(key)}, the server {here[key]}; both need the same"
+    return "" if isinstance(words.get("shapes"), dict) else f"{name} says nothing of its rows"
+
+
+def difference(name: str, ours: Mapping[str, str], theirs: Any) -> str:
+    """In what two ends differ that were to build the same run; "" if in nothing."""
+    theirs = theirs if isinstance(theirs, dict) else {}
+    other = [part for part in ours if ours[part] != theirs.get(part)]
+    if not other:
+        return ""
+    return f"{name} builds another run: its {' and its '.join(other)} differ from the server's"

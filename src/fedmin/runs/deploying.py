@@ -1,0 +1,214 @@
+"""A federation on this machine, to try it: real processes, real keys, real TLS.
+
+    deploy(config, folder)    folder/authority/        the federation's own authority
+                              folder/server/           keys/, run.toml, runs/, test.npz, server.log
+                              folder/sites/NAME/       keys/, site.toml, rows.npz, state/, NAME.log
+
+The file's data are cut by its [partition] into one file a site. Every party is the command that a
+person would type on a machine of its own: `fedmin serve` and `fedmin join`.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tomli_w
+
+from fedmin.core.federation import Federation
+from fedmin.core.files import write_text
+from fedmin.privacy.authority import make_authority, sign
+from fedmin.privacy.identity import make_request
+from fedmin.runs.config import Config
+from fedmin.runs.costs import fitted
+from fedmin.runs.document import ConfigError
+from fedmin.runs.grid import Job
+from fedmin.runs.own_rows import save_rows
+
+HOST = "127.0.0.1"
+START_SECONDS = 180.0  # for the server to listen
+
+
+class Deployed(NamedTuple):
+    """The folders of a federation on this machine."""
+
+    folder: Path
+    names: tuple[str, ...]
+
+    @property
+    def run_file(self) -> Path:
+        """The server's run.toml."""
+        return self.folder / "server" / "run.toml"
+
+    @property
+    def runs(self) -> Path:
+        """Where the folder of the run is."""
+        return self.folder / "server" / "runs"
+
+    def site_file(self, name: str) -> Path:
+        """A site's site.toml."""
+        return self.folder / "sites" / name / "site.toml"
+
+
+def prepare(config: Config, folder: Path, sites: int | None = None) -> Deployed:
+    """Cut the data, make an authority and keys, and write every party's files.
+
+    `sites` is how many there should be, where [federation] does not name them. Files that are
+    there already stay, so that what was stopped goes on.
+    """
+    jobs = config.jobs()
+    if len(jobs) != 1:
+        raise ConfigError(f"{config.source} is {len(jobs)} runs; a federation does one at a time")
+    job = jobs[0]
+    pieces, _ = fitted(job)
+    federation = pieces.federation
+    names = _names(config, federation, sites)
+    deployed = Deployed(folder, names)
+    if not deployed.run_file.exists():
+        _cut(job, federation, deployed, getattr(pieces.problem, "image", None))
+        _make_keys(deployed)
+        write_text(deployed.run_file, tomli_w.dumps(_document(job, federation, names)))
+    return deployed
+
+
+def _names(config: Config, federation: Federation, sites: int | None) -> tuple[str, ...]:
+    found = federation.num_clients
+    if sites is not None and sites != found:
+        raise ConfigError(
+            f"{config.source}: [partition] makes {found} clients, and {sites} sites are asked for; "
+            f"give clients = {sites} there, or --local {found}"
+        )
+    if config.terms is not None:
+        return config.terms.sites
+    if all(re.fullmatch(r"[A-Za-z][\w.-]*", name) for name in federation.names):
+        return federation.names
+    return tuple(f"site-{i + 1}" for i in range(found))
+
+
+def _cut(job: Job, federation: Federation, deployed: Deployed, image: Any) -> None:
+    for i, name in enumerate(deployed.names):
+        path = deployed.site_file(name).parent / "rows.npz"
+        save_rows(path, federation.client(i), federation.classes, image)
+    server = deployed.run_file.parent
+    for rows, name in ((federation.test, "test"), (federation.server_rows, "server_rows")):
+        if rows is not None:
+            save_rows(server / f"{name}.npz", rows, federation.classes, image)
+
+
+def _make_keys(deployed: Deployed) -> None:
+    authority, server = deployed.folder / "authority", deployed.folder / "server" / "keys"
+    make_authority(authority)
+    sign(authority, make_request(server, "server", "server", [HOST, "localhost"]), out=server)
+    for name in deployed.names:
+        keys = deployed.site_file(name).parent / "keys"
+        sign(authority, make_request(keys, name), out=keys)
+
+
+def _document(job: Job, federation: Federation, names: tuple[str, ...]) -> dict[str, Any]:
+    """The document of the run with its sites, and nothing of an engine."""
+    words = job.resolved()
+    words.setdefault("federation", {})
+    words["federation"] = {"sites": list(names)} | words["federation"]
+    words["run"].pop("engine", None)
+    labels = federation.labels
+    if federation.split == "features" and labels in federation.names:
+        words["partition"]["labels"] = names[federation.names.index(labels)]
+    return words
+
+
+def site_words(name: str, port: int) -> dict[str, Any]:
+    """What a site.toml says."""
+    return {
+        "name": name, "server": f"{HOST}:{port}", "keys": "keys", "data": {"file": "rows.npz"},
+        "policy": {},
+    }  # fmt: skip
+
+
+# ---------------------------------------------------------------- processes
+
+
+class Parties:
+    """The processes of a federation on this machine."""
+
+    def __init__(self, deployed: Deployed, environment: Mapping[str, str] = {}):
+        self.deployed, self.environment = deployed, dict(environment)
+        self.server: subprocess.Popen | None = None
+        self.sites: dict[str, subprocess.Popen] = {}
+        self.port = 0
+
+    def start_server(self) -> None:
+        """Start it, and wait until it listens."""
+        home = self.deployed.run_file.parent
+        port = home / "port"
+        port.unlink(missing_ok=True)
+        command = [
+            "serve", "run.toml", "--listen", f"{HOST}:{self.port}", "--keys", "keys",
+            "--out", "runs", "--port-file", "port", "--quiet",
+        ]  # fmt: skip
+        for name, option in (("test", "--test"), ("server_rows", "--server-rows")):
+            if (home / f"{name}.npz").exists():
+                command += [option, f"{name}.npz"]
+        self.server = self._started(command, home, "server.log")
+        until = time.monotonic() + START_SECONDS
+        while not port.exists():
+            if self.server.poll() is not None or time.monotonic() > until:
+                raise ValueError(f"the server did not start: {_tail(home / 'server.log')}")
+            time.sleep(0.02)
+        self.port = int(port.read_text())
+
+    def start_site(self, name: str) -> None:
+        """Start a site, whose file is written if it is not there."""
+        file = self.deployed.site_file(name)
+        words = site_words(name, self.port)
+        if not file.exists() or f":{self.port}" not in file.read_text("utf-8"):
+            write_text(file, tomli_w.dumps(words))
+        self.sites[name] = self._started(["join", "site.toml", "--quiet"], file.parent, "site.log")
+
+    def _started(self, command: list[str], home: Path, log: str) -> subprocess.Popen:
+        path = os.pathsep.join(p for p in sys.path if p)
+        with (home / log).open("ab") as file:
+            return subprocess.Popen(
+                [sys.executable, "-m", "fedmin.cli", *command], cwd=home, stdout=file, stderr=file,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "FEDMIN_DEVICES": "1", "PYTHONPATH": path, **self.environment},
+            )  # fmt: skip
+
+    def wait(self, seconds: float, watch: Callable[[], None] = lambda: None) -> int:
+        """Wait for the server to end, whatever the sites do; its exit code."""
+        assert self.server is not None
+        until = time.monotonic() + seconds
+        while self.server.poll() is None:
+            watch()
+            for name, site in self.sites.items():
+                if site.poll() not in (None, 0, -9):
+                    log = self.deployed.site_file(name).parent / "site.log"
+                    raise ValueError(f"site {name} ended: {_tail(log)}")
+            if time.monotonic() > until:
+                raise TimeoutError(f"the run did not end within {seconds:.0f} s")
+            time.sleep(0.02)
+        if self.server.returncode == 2:
+            log = self.deployed.run_file.parent / "server.log"
+            raise ValueError(f"the server ended: {_tail(log)}")
+        for site in self.sites.values():
+            try:
+                site.wait(10)
+            except subprocess.TimeoutExpired:
+                continue
+        return self.server.returncode
+
+    def stop(self) -> None:
+        """End what is still running."""
+        for process in [self.server, *self.sites.values()]:
+            if process is not None and process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+def _tail(path: Path) -> str:
+    """The last thing that a process said."""
+    lines = [line for line in path.read_text("utf-8", "replace").splitlines() if line.strip()]
+    return lines[-1].removeprefix("error: ") if lines else "it said nothing"

@@ -1,0 +1,171 @@
+"""The server half on its own machine: it waits for its sites, runs, and goes on after a crash."""
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedmin.core.files import write_text
+from fedmin.core.holdings import Holdings
+from fedmin.core.result import Result
+from fedmin.core.roster import Roster
+from fedmin.core.rows import Rows
+from fedmin.engines.drive import Settings
+from fedmin.engines.progress import Show
+from fedmin.engines.sessions.checkpoint import Checkpoint
+from fedmin.engines.sessions.halves import Own, Terms, run_halves
+from fedmin.engines.sessions.server import ServerSession
+from fedmin.engines.transports.grpc.listener import Listener
+from fedmin.engines.transports.grpc.road import Streams
+from fedmin.judging import judged_apart
+from fedmin.privacy.identity import Identity
+from fedmin.runs.agreement import (
+    Agreed,
+    agree,
+    difference,
+    document_of,
+    misfit,
+    only_job,
+    roster_of,
+    roster_words,
+)
+from fedmin.runs.config import Config
+from fedmin.runs.folder import Outcome, ended, in_folder
+from fedmin.runs.grid import Job
+from fedmin.runs.own_rows import load_rows
+from fedmin.runs.reading import load
+
+log = logging.getLogger("fedmin.serve")
+LINGER = 3.0  # seconds in which a site that was cut off is still told the end
+NEVER: Callable[[], str] = lambda: ""
+
+
+class Place(NamedTuple):
+    """Where a server listens and who it is."""
+
+    keys: str | Path  # the folder of its key and certificate
+    listen: str  # host:port; port 0 is any that is free
+    test: Path | None = None  # rows of its own to test on, as `fedmin deploy` writes them
+    server_rows: Path | None = None
+    told: Callable[[int], None] = lambda port: None  # on which port it listens
+
+
+def serve(
+    config: Config,
+    out: str | Path,
+    place: Place,
+    *,
+    progress: Show = None,
+    interrupt: Callable[[], str] = NEVER,
+) -> Outcome:
+    """Run a file's one run with the sites that it names; its folder is `fedmin run`'s."""
+    job = only_job(config)
+    folder = Path(out) / job.folder
+    if ended(folder):
+        return Outcome(job, folder, load(folder), True)
+    identity = Identity.load(place.keys)
+    if identity.role != "server":
+        raise ValueError(f"{place.keys} holds the certificate of a {identity.role}, not a server's")
+    assert config.terms is not None
+    listener = Listener(identity, config.terms.sites, place.listen)
+    words: dict[str, Any] = {"status": "away"}
+    try:
+        listener.check_hello = misfit
+        log.info("listening at %s", place.listen.rpartition(":")[0] + f":{listener.port}")
+        place.told(listener.port)
+        result = _Served(config, job, folder, place, listener, interrupt).run(progress)
+        words = {"status": result.status, "reason": result.reason, "rounds": result.rounds}
+    finally:
+        ended_ = words["status"] not in ("away", "interrupted")
+        listener.stop(words if ended_ else None, LINGER)  # else sites wait for it to come back
+    return Outcome(job, folder, result, False)
+
+
+class _Served:
+    """One run of a server that listens."""
+
+    def __init__(
+        self, config: Config, job: Job, folder: Path, place: Place, listener: Listener,
+        interrupt: Callable[[], str],
+    ):  # fmt: skip
+        self.config, self.job, self.folder, self.place = config, job, folder, place
+        self.listener, self.interrupt = listener, interrupt
+
+    def run(self, progress: Show) -> Result:
+        """Wait for the sites, and run."""
+        shapes = self._shapes()
+        roster = roster_of(self.config, self.job, shapes)
+        own = self._own(roster)
+        image = shapes[roster.names[0]].get("image")
+        test = own.test
+        targets = () if test is None else ((test.x.shape[1], np.asarray(test.y)),)
+        agreed = agree(
+            self.config, self.job, roster, targets, tested=own.test is not None, image=image,
+            server_rows=own.server_rows,
+        )  # fmt: skip
+        self._remember(shapes)
+        held = Holdings(
+            "rows" if roster.owners is None else "columns",
+            sum(s["rows"] for s in shapes.values()) if roster.owners is None else roster.capacity,
+            roster.features, 0 if own.test is None else own.test.count, list(roster.names),
+            [shapes[n]["rows" if roster.owners is None else "features"] for n in roster.names],
+            [float(share) for share in roster.shares], None,
+        )  # fmt: skip
+
+        def carry(checkpoint: Checkpoint, heard: Show) -> Result:
+            return self._carry(agreed, own, image, checkpoint, heard)
+
+        return in_folder(self.job, agreed.pieces, self.folder, progress, carry, held._asdict())
+
+    def _shapes(self) -> dict[str, Any]:
+        """What each site says of its rows; a server that goes on has heard it before."""
+        kept = self.folder / "sites.json"
+        if kept.exists():
+            return json.loads(kept.read_text("utf-8"))
+        assert self.config.terms is not None
+        hellos = self.listener.wait_for_hellos(self.config.terms.wait, self.interrupt)
+        return {name: hellos[name]["shapes"] for name in self.config.terms.sites}
+
+    def _remember(self, shapes: dict[str, Any]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_text(self.folder / "sites.json", json.dumps(shapes, indent=1) + "\n")
+
+    def _own(self, roster: Roster) -> Own:
+        whole = lambda path: None if path is None else load_rows(path).fitted(roster)
+        test: Rows | None = whole(self.place.test)
+        return Own(whole(self.place.server_rows), test)
+
+    def _carry(
+        self, agreed: Agreed, own: Own, image: Any, checkpoint: Checkpoint, heard: Show
+    ) -> Result:
+        chosen, roster, terms = agreed.pieces.options, agreed.roster, agreed.terms
+        settings = Settings(
+            chosen["rounds"], chosen["seed"], chosen["every"], heard, checkpoint, self.interrupt
+        )
+
+        def open_sites(server: ServerSession, _: Any) -> Streams:
+            streams = Streams(
+                self.listener, server.messages, roster, patience=max(terms.wait, terms.deadline),
+                interrupt=self.interrupt,
+            )  # fmt: skip
+            parts = agreed.parts()
+            self.listener.check_ready = lambda name, words: difference(
+                name, {**parts, "run": server.name.hex()}, {**_dict(words), "run": words.get("run")}
+            )
+            self.listener.welcome({
+                "document": document_of(self.job), "roster": roster_words(roster),
+                "run": server.name.hex(), "tested": own.test is not None, "image": image,
+            })  # fmt: skip
+            return streams
+
+        limits = Terms(terms.quorum, terms.deadline, journal=True)
+        result = run_halves(agreed.run, roster, own, open_sites, settings, limits)
+        return judged_apart(result, agreed.run, roster, own.server_rows)
+
+
+def _dict(words: Any) -> dict[str, Any]:
+    parts = words.get("parts")
+    return parts if isinstance(parts, dict) else {}

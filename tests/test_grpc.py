@@ -1,0 +1,429 @@
+"""gRPC with mutual TLS: loopback's answer bit for bit, and who may not come in.
+
+Sites are threads of this process here, each with its own session, stream and certificate; the road
+between them is the real one, on 127.0.0.1. Processes that are killed: test_deploy.py.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import functools
+import socket
+import ssl
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import grpc
+import pytest
+
+import fedmin
+import known
+import parted
+from agreement import assert_same_bits
+from fedmin.engines.drive import Settings
+from fedmin.engines.sessions import wire
+from fedmin.engines.sessions.halves import Own, Terms, run_halves
+from fedmin.engines.sessions.phase import QuorumError
+from fedmin.engines.sessions.site import SiteSession
+from fedmin.engines.transports.grpc import frames, joining, listener, road
+from fedmin.engines.transports.grpc.frames import FrameError, Message, Reader, pieces, said
+from fedmin.minimizing import assemble
+from fedmin.privacy.authority import make_authority, revoke, sign
+from fedmin.privacy.identity import Identity, make_request
+from fedmin.runs.agreement import difference, misfit
+
+HOST = "127.0.0.1"
+NAMES = ("a", "b", "c")
+WORLD = known.apart(sizes=(4, 3, 5))
+FEDERATION = dataclasses.replace(WORLD.federation, names=NAMES)
+LIMITED = fedmin.subject_to(WORLD.problem, fedmin.NormAtMost(0.3))
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory):
+    """An authority, and the identities of a server and its sites; of others who should not be."""
+    home = tmp_path_factory.mktemp("keys")
+
+    def party(name, authority="authority", role="site", folder=None, **options):
+        folder = home / (folder or name)
+        hosts = [HOST, "localhost"] if role == "server" else []
+        sign(home / authority, make_request(folder, name, role, hosts), out=folder, **options)
+        return folder
+
+    make_authority(home / "authority")
+    make_authority(home / "other")
+    found = {name: party(name) for name in (*NAMES, "stranger")}
+    found["server"] = party("server", role="server")
+    found["foreign"] = party("b", "other", folder="foreign")
+    return SimpleNamespace(home=home, party=party, **found)
+
+
+class Sites:
+    """Sites that take part until they are told the end, all on the loop of the streams."""
+
+    def __init__(self, folders, build, port, names=NAMES):
+        self.calls = {}
+        for name in names:
+            site = joining.Site(
+                Identity.load(getattr(folders, name)), f"{HOST}:{port}", {"name": name},
+                functools.partial(build, name), patience=60,
+            )  # fmt: skip
+            run = joining.Joined(site, lambda: "").run()
+            self.calls[name] = asyncio.run_coroutine_threadsafe(run, listener.streams_loop())
+
+    def join(self):
+        return {name: call.result(60) for name, call in self.calls.items()}
+
+
+class Half:
+    """A site's half, as a stream needs it."""
+
+    largest = 2**20
+
+    def __init__(self, session):
+        self.session = session
+
+    def ready(self):
+        return {"run": self.session.run_name.hex()}
+
+    def answer(self, data):
+        return self.session.answer(data)
+
+
+def over_grpc(keys, pieces_, federation, terms, settings, change=lambda half, name: half):
+    """A run whose messages go over real streams."""
+    roster = federation.roster()
+    port = listener.Listener(Identity.load(keys.server), NAMES, f"{HOST}:0")
+
+    def build(name, welcome):
+        i = NAMES.index(name)
+        session = SiteSession(
+            pieces_, roster, i, federation.client(i), seed=0, gaps=True, diary=False
+        )
+        return change(Half(session), name)
+
+    def open_sites(server, folders):
+        streams = road.Streams(port, server.messages, roster, patience=15)
+        port.welcome({})
+        return streams
+
+    sites = Sites(keys, build, port.port)
+    try:
+        own = Own(federation.server_rows, federation.test)
+        result = run_halves(pieces_, roster, own, open_sites, settings, terms)
+        port.stop({"status": result.status}, linger=10)
+        assert sites.join() == {name: {"status": result.status} for name in NAMES}
+        return result, port
+    except BaseException:
+        port.stop()
+        raise
+
+
+def assembled(method, problem=WORLD.problem, federation=FEDERATION, channel=None):
+    channel = fedmin.Plain() if channel is None else channel
+    return assemble(problem, federation, method, fedmin.Everyone(), channel, None, None)
+
+
+def on_columns():
+    problem, y = parted.problems(parted.split((3, 1, 3)))["swish"]
+    federation = parted.split((3, 1, 3), y, labels="b")
+    method = fedmin.SplitSGD(0.4, fedmin.WithoutReplacement(5))
+    return assembled(method, problem, federation), federation
+
+
+KINDS = {
+    "client memory": fedmin.Scaffold(0.3, local_steps=2, batches=fedmin.Blocks(2)),
+    "two exchanges": fedmin.FedDANE(0.3, local_steps=2),
+    "constraints": fedmin.SSCA(batches=fedmin.Full()),
+    "sealed packets": None,
+}
+QUIET = Settings(3, 0, 2, False, None, None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bit_for_bit_as_in_loopback(keys, kind, monkeypatch):
+    """In pieces of a few bytes, so that every message is in several."""
+    monkeypatch.setattr(frames, "PIECE", 50)
+    federation = FEDERATION
+    if kind == "sealed packets":
+        built, federation = on_columns()
+    else:
+        built = assembled(KINDS[kind], LIMITED if kind == "constraints" else WORLD.problem)
+    found, _ = over_grpc(keys, built, federation, Terms(), QUIET)
+    assert_same_bits(found, fedmin.Loopback().run(built, federation, QUIET))
+    assert found.absent == ()
+
+
+def test_a_late_reply_is_dropped_and_counted_and_the_site_is_there_again(keys):
+    """Site b takes longer than the deadline in round 1: without it, then with it again."""
+    built = assembled(KINDS["client memory"])
+    release = threading.Event()
+
+    def change(half, name):
+        inner = half.session.answer
+
+        def answer(data):
+            ask = wire.envelope_of(data)
+            training = ask.kind == "ask" and ask.trip == 0
+            if name == "b" and training and ask.round == 1:
+                release.wait(30)
+            if name == "a" and training and ask.round == 3:
+                release.set()
+                time.sleep(0.5)  # time for b to say what nobody waits for any more
+            return inner(data)
+
+        half.answer = answer
+        return half
+
+    terms = Terms(quorum=0.5, deadline=1.0)
+    settings = Settings(6, 0, 6, False, None, None)
+    found, port = over_grpc(keys, built, FEDERATION, terms, settings, change)
+    absent = {(t, i) for t, trip, i in found.absent}
+    assert (1, 1) in absent
+    assert (5, 1) not in absent
+    assert {i for _, i in absent} == {1}
+    assert port.late == 1
+    quiet = fedmin.Loopback(absent=found.absent).run(built, FEDERATION, settings)
+    assert_same_bits(found, quiet)
+
+
+# ---------------------------------------------------------------- who may not come in
+
+
+@pytest.fixture(scope="module")
+def door(keys):
+    """A server that listens, with site a in, which answers; nobody else has come."""
+    inside = listener.Listener(Identity.load(keys.server), NAMES, f"{HOST}:0")
+    inside.check_hello = lambda name, words: "" if words.get("fit", True) else "it does not fit"
+    inside.check_ready = lambda name, words: difference(name, {"method": "1"}, words.get("parts"))
+    inside.welcome({})
+    answers = SimpleNamespace(
+        largest=2**20, ready=lambda: {"parts": {"method": "1"}}, answer=lambda data: data[::-1]
+    )
+    Sites(keys, lambda name, welcome: answers, inside.port, names=("a",))
+    messages = SimpleNamespace(sealed=False, training=None, evaluation=None)
+    streams = road.Streams.__new__(road.Streams)
+    streams.listener, streams.names, streams.sealed = inside, NAMES, messages.sealed
+    streams.patience, streams.interrupt, streams.away, streams.delays = 30, lambda: "", set(), {}
+    yield streams
+    inside.stop({})
+
+
+def undisturbed(door):
+    """Site a answers as before, and is the only one in."""
+    assert door.deliver({0: b"abc"}) == {0: b"cba"}
+    assert door.here() == {0}
+
+
+def refusal(door, folder, messages=(), authority=None):
+    """What a caller with these keys hears: the code and the words of the server's refusal."""
+
+    async def call():
+        me = Identity.load(folder) if not isinstance(folder, SimpleNamespace) else folder
+        trusted = me.authority if authority is None else authority
+        credentials = grpc.ssl_channel_credentials(trusted, me.key, me.certificate)
+        address = f"{HOST}:{door.listener.port}"
+        async with grpc.aio.secure_channel(address, credentials) as channel:
+            stream = channel.stream_stream(frames.METHOD)()
+            try:
+                for message in messages:
+                    for piece in pieces(message) if isinstance(message, Message) else [message]:
+                        await stream.write(piece)
+                while (await stream.read()) is not grpc.aio.EOF:
+                    pass
+            except grpc.aio.AioRpcError:  # what it says of a write that came too late is no reason
+                pass
+            return (await stream.code()).name, await stream.details()
+
+    return door.listener.call(asyncio.wait_for(call(), 30))
+
+
+HELLO = said(frames.HELLO, {})
+READY = said(frames.READY, {"parts": {"method": "1"}})
+
+
+def test_a_second_stream_of_the_same_site_is_refused(door, keys):
+    undisturbed(door)
+    assert refusal(door, keys.a, [HELLO]) == (
+        "ALREADY_EXISTS", "a is connected already; only one stream a site",
+    )  # fmt: skip
+    undisturbed(door)
+
+
+def test_a_site_of_another_run_is_refused(door, keys):
+    code, words = refusal(door, keys.stranger, [HELLO])
+    assert (code, words) == (
+        "PERMISSION_DENIED", "stranger is no site of this run, which has a, b, c",
+    )  # fmt: skip
+    undisturbed(door)
+
+
+def test_a_revoked_certificate_is_refused_from_that_moment_on(door, keys):
+    keys.party("revoked")
+    door.listener.names = (*NAMES, "revoked")
+    try:
+        assert refusal(door, keys.home / "revoked", [said(frames.HELLO, {"fit": False})]) == (
+            "FAILED_PRECONDITION", "it does not fit",
+        )  # fmt: skip
+        me = Identity.load(keys.home / "revoked")
+        newest = revoke(keys.home / "authority", "revoked")
+        (keys.server / "revoked.pem").write_bytes(newest.read_bytes())
+        code, words = refusal(door, SimpleNamespace(**vars(me)), [HELLO])
+        assert code == "UNAUTHENTICATED"
+        assert "site revoked was revoked" in words
+    finally:
+        door.listener.names = NAMES
+    undisturbed(door)
+
+
+def test_a_certificate_of_another_authority_is_refused(door, keys):
+    """It trusts the server, but the server does not trust it."""
+    ours = Identity.load(keys.a).authority
+    code, _ = refusal(door, keys.foreign, [HELLO], authority=ours)
+    assert code == "UNAVAILABLE"
+    undisturbed(door)
+
+
+def test_an_expired_certificate_is_refused(door, keys):
+    long_ago = datetime.now(UTC) - timedelta(days=90)
+    folder = keys.party("late", days=30, now=long_ago)
+    parts = {name: (folder / f"{name}.pem").read_bytes() for name in ("key", "certificate")}
+    me = SimpleNamespace(authority=Identity.load(keys.a).authority, **parts)
+    code, _ = refusal(door, me, [HELLO])
+    assert code == "UNAVAILABLE"
+    undisturbed(door)
+
+
+def test_a_servers_certificate_is_no_sites(door, keys):
+    code, _ = refusal(door, keys.server, [HELLO])
+    assert code in ("UNAUTHENTICATED", "UNAVAILABLE")
+    undisturbed(door)
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        ([Message(frames.ASK, 1, b"x")], "it began without a hello"),
+        ([b"GET / HTTP/1.1\r\n\r\n"], "begins with b'G'"),
+        ([b"\x00"], "a frame of 1 bytes"),
+        ([Message(frames.HELLO, 0, b"{" * 50_000)], "words that are not JSON"),
+        ([Message(frames.HELLO, 0, b"[]")], "words that are not a table"),
+        ([frames.FRONT.pack(frames.HELLO, 0, 2**40)], "a message of 1,099,511,627,776 bytes"),
+        ([HELLO, Message(frames.READY, 0, b"{}")], "b builds another run: its method differ"),
+        ([HELLO, said(frames.NO, {"why": "no rounds"})], "b does not take part: no rounds"),
+        ([HELLO, READY, Message(frames.YES, 7, b"x")], "a reply to question 7, which is not open"),
+        ([HELLO, READY, frames.FRONT.pack(frames.YES, 1, 2**40)], "a message of 1,099,511"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_closes_its_own_stream_only(door, keys, sent, words, caplog):
+    code, said_back = refusal(door, keys.b, sent)
+    assert code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION")
+    assert words in said_back
+    assert any(words in record.getMessage() for record in caplog.records)
+    undisturbed(door)
+
+
+def test_a_frame_that_is_larger_than_a_piece_is_refused(door, keys):
+    code, _ = refusal(door, keys.b, [HELLO, bytes(2 * frames.PIECE)])
+    assert code == "RESOURCE_EXHAUSTED"
+    undisturbed(door)
+
+
+def test_plain_text_and_noise_on_the_port_disturb_nobody(door, keys, rng):
+    """Without TLS, and within TLS without HTTP/2."""
+    address = (HOST, door.listener.port)
+    for noise in (b"GET / HTTP/1.0\r\n\r\n", rng.bytes(2000), b""):
+        with socket.create_connection(address, 5) as plain:
+            plain.sendall(noise)
+    context = ssl.create_default_context(cadata=Identity.load(keys.a).authority.decode())
+    context.load_cert_chain(keys.b / "certificate.pem", keys.b / "key.pem")
+    context.set_alpn_protocols(["h2"])
+    for noise in (rng.bytes(500), b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + rng.bytes(500)):
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(address, 5) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as inside,
+        ):
+            inside.sendall(noise)
+            inside.recv(100)
+    undisturbed(door)
+
+
+def test_too_few_are_named_when_patience_ends(door, monkeypatch):
+    monkeypatch.setattr(door, "patience", 0.3)
+    assert door.deliver({0: b"abc", 1: b"x"}, deadline=0.1, enough=2) == {0: b"cba"}
+    monkeypatch.setattr(door, "interrupt", lambda: "Ctrl-C")
+    with pytest.raises(QuorumError, match=r"Ctrl-C while waiting for .*b \(away\)"):
+        door.deliver({0: b"abc", 1: b"x"}, enough=2)
+    monkeypatch.setattr(door, "interrupt", lambda: "")
+    # b was waited for in vain: without it there is enough, and nobody waits for the deadline
+    begin = time.monotonic()
+    assert door.deliver({0: b"abc", 1: b"x"}, deadline=20, enough=1) == {0: b"cba"}
+    assert time.monotonic() - begin < 10
+    undisturbed(door)
+
+
+# ---------------------------------------------------------------- messages in pieces
+
+
+def read(sent, largest=100):
+    async def go():
+        waiting = list(sent)
+
+        async def next_frame():
+            return waiting.pop(0) if waiting else None
+
+        return await Reader(next_frame, largest).next(5)
+
+    return asyncio.run(go())
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 100])
+def test_pieces_make_the_message_again(size, monkeypatch):
+    monkeypatch.setattr(frames, "PIECE", 8)
+    message = Message(frames.ASK, 3, bytes(range(size)))
+    sent = list(pieces(message))
+    assert len(sent) == max(1, -(-size // 8))
+    assert read(sent) == message
+    assert read(sent[:-1]) is None or size == 0
+
+
+def test_pieces_that_do_not_belong_together_are_refused(monkeypatch):
+    monkeypatch.setattr(frames, "PIECE", 8)
+    one, other = (list(pieces(Message(frames.ASK, n, bytes(20)))) for n in (1, 2))
+    for sent, words in (
+        ([one[0], other[1]], "a piece of another message"),
+        ([one[0], one[0][: frames.FRONT.size]], "a piece of another message"),
+        ([*one[:2], one[0]], "24 bytes, where 20 were announced"),
+        (pieces(Message(frames.ASK, 1, bytes(101))), "a message of 101 bytes"),
+    ):
+        with pytest.raises(FrameError, match=words):
+            read(sent)
+
+
+def test_a_message_that_trickles_is_given_up(monkeypatch):
+    monkeypatch.setattr(frames, "GRACE", 0.05)
+
+    async def slowly():
+        await asyncio.sleep(0.02)
+        return frames.FRONT.pack(frames.ASK, 1, 50) + b"x"
+
+    with pytest.raises(FrameError, match="of 50 bytes came, too slowly"):
+        asyncio.run(Reader(slowly, 100).next())
+
+
+# ---------------------------------------------------------------- both ends compare
+
+
+def test_what_differs_is_said_in_one_sentence():
+    parts = {"problem": "1", "method": "2", "record": "3"}
+    assert difference("b", parts, parts) == ""
+    other = {**parts, "method": "5", "record": "6"}
+    words = "b builds another run: its method and its record differ from the server's"
+    assert difference("b", parts, other) == words
+    assert "fedmin 0.0.1, the server" in misfit(
+        "b", {"protocol": frames.PROTOCOL, "fedmin": "0.0.1"}
+    )
+    assert misfit("b", {}).startswith("b has protocol None, the server 1")
