@@ -9,10 +9,11 @@ SOURCES := src tests benchmarks experiments examples
 # every method against its oracle, its minimizer, its central form and the loopback; all examples
 FULL_XLA := examples or oracles or (loopback_agree and changed) or reaches_the_minimizer or is_central
 
-.PHONY: help demo test check test-full-xla mutants format bench docs clean
+.PHONY: help demo deploy-demo test check test-full-xla mutants format bench docs clean
 
 help:
 	@echo "make demo            FedAvg against SCAFFOLD on non-IID digits, ending with a picture"
+	@echo "make deploy-demo     three sites in processes of their own, one of them killed on the way"
 	@echo "make test            all tests"
 	@echo "make check           format, lint and types, then all tests"
 	@echo "make test-full-xla   some tests, compiled as for users"
@@ -35,6 +36,11 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 
 demo: $(VENV)/.installed
 	$(BIN)/fedmin demo --out fedmin-demo
+
+deploy-demo: $(VENV)/.installed
+	rm -rf fedmin-deploy
+	$(BIN)/fedmin deploy examples/deploy/run.toml --out fedmin-deploy --kill south
+	for site in north south west; do $(BIN)/fedmin site log fedmin-deploy/sites/$$site/$$site.log --last 3; done
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2 $(ARGS)
