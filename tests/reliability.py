@@ -1,12 +1,13 @@
 """The figures of docs/reliability.md, each written by the command that measures it.
 
-    python -m tests.reliability kills      runs in processes of their own, killed
+    python -m tests.reliability kills      runs in processes of their own, killed; kills=4: fewer
     python -m tests.reliability flips      every flipped bit and every truncation of a checkpoint
     python -m tests.reliability results    the same of the files of a result
     python -m tests.reliability cost       what checkpoints cost
     python -m tests.reliability page       the page, from the figures in docs/reliability.json
 
-Fuzzers write theirs by `python -m tests.fuzz NAME --count N --json docs/reliability.json`.
+Fuzzers write theirs by `python -m tests.fuzz NAME --count N --json docs/reliability.json`, and
+`make mutants` its own into docs/mutants.json; `page` then makes the page from all of them.
 """
 
 import json
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 FIGURES = ROOT / "docs" / "reliability.json"
+MUTANTS = ROOT / "docs" / "mutants.json"  # of tests/mutants.py
 PAGE = ROOT / "docs" / "reliability.md"
 KILLS = 8  # of each kind of run
 RUNS = 1500  # of the flipped bits after which a whole run is gone on with; all others are read only
@@ -31,7 +33,7 @@ class Promise(NamedTuple):
     key: str  # of its figures
     words: str
     tests: str
-    figures: str  # a form that the figures fill in; all of them by name, if it is empty
+    figures: str  # a form that the figures fill in
     command: str
 
 
@@ -97,7 +99,7 @@ PROMISES = [
         "mutants",
         "A change of the code is noticed by a test.",
         "the whole suite",
-        "",
+        "{tried} changes, {that count} of them not equivalent: **{noticed} noticed**",
         "make mutants",
     ),
 ]
@@ -128,6 +130,8 @@ The commands:
 def page() -> str:
     """The page, from the figures that there are."""
     known = json.loads(FIGURES.read_text("utf-8")) if FIGURES.exists() else {}
+    if MUTANTS.exists():
+        known["mutants"] = json.loads(MUTANTS.read_text("utf-8"))
     rows = [f"| {p.words} | {_tests(p.tests)} | {_said(p, known)} |" for p in PROMISES]
     commands = "".join(f"    {command}\n" for command in dict.fromkeys(p.command for p in PROMISES))
     return HEAD + "\n".join(rows) + "\n" + TAIL + commands
@@ -144,9 +148,6 @@ def _said(promise: Promise, known: dict[str, Any]) -> str:
         return "**not measured yet** |"
     figures = {"accepted": 0, "refused": 0, **known[promise.key]}
     date = figures.pop("date")
-    if not promise.figures:
-        plain = {k: v for k, v in known[promise.key].items() if k != "date"}
-        return f"{', '.join(f'{key} {value}' for key, value in plain.items())} | {date}"
     return f"{promise.figures.format(**figures)} | {date}"
 
 
@@ -162,12 +163,12 @@ def keep(key: str, figures: dict[str, Any]) -> None:
 # ---------------------------------------------------------------- what is measured
 
 
-def kills() -> dict[str, Any]:
+def kills(each: str = "") -> dict[str, Any]:
     """Every kind of run, killed again and again."""
     from .kills import kill
 
     with tempfile.TemporaryDirectory() as place:
-        return kill(Path(place), KILLS, seed=1)
+        return kill(Path(place), int(each or KILLS), seed=1)
 
 
 def _broken(promise: Callable[..., Any], *given: Any) -> int:
@@ -297,12 +298,14 @@ def _timed(problem: Any, federation: Any, method: Any) -> tuple[float, float, in
 
 def main() -> int:
     """Measure what is asked for."""
+    known: dict[str, Callable[..., Any]]
     known = {"kills": kills, "flips": flips, "results": results, "cost": cost}
-    for name in sys.argv[1:]:
+    for word in sys.argv[1:]:
+        name, _, more = word.partition("=")
         if name == "page":
             PAGE.write_text(page(), "utf-8")
         else:
-            keep(name, known[name]())
+            keep(name, known[name](*[more] if more else []))
     return 0
 
 

@@ -20,9 +20,16 @@ def test_every_promise_names_tests_that_are_there():
             assert f"def {name}(" in texts, f"{promise.tests}: there is no {name}"
 
 
-def test_figures_without_a_form_are_shown_by_name(monkeypatch, tmp_path):
-    monkeypatch.setattr(reliability, "FIGURES", tmp_path / "figures.json")
-    monkeypatch.setattr(reliability, "PAGE", tmp_path / "page.md")
-    assert "**not measured yet**" in reliability.page()
-    reliability.keep("mutants", {"tried": 40, "noticed": 39})
-    assert re.search(r"noticed 39, tried 40 \| \d{4}-\d\d-\d\d \|", reliability.PAGE.read_text())
+def test_what_is_measured_is_on_the_page(monkeypatch, tmp_path):
+    for name in ("FIGURES", "MUTANTS", "PAGE"):
+        monkeypatch.setattr(reliability, name, tmp_path / name)
+    assert reliability.page().count("**not measured yet**") == len(reliability.PROMISES) - 1
+    reliability.keep("wire", {"cases": 10**6, "refused": 10**6, "failed": 0})
+    words = (
+        r"1,000,000 cases: 1,000,000 refused, 0 accepted, \*\*0 failed\*\* \| \d{4}-\d\d-\d\d \|"
+    )
+    assert re.search(words, reliability.PAGE.read_text("utf-8"))
+    (tmp_path / "MUTANTS").write_text(
+        '{"tried": 9, "that count": 8, "noticed": 7, "date": "2026-11-18", "changes": []}', "utf-8"
+    )
+    assert "9 changes, 8 of them not equivalent: **7 noticed** | 2026-11-18 |" in reliability.page()
