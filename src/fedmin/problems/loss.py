@@ -10,8 +10,8 @@ from jax.flatten_util import ravel_pytree
 
 from fedmin.core.problem import Problem
 from fedmin.core.rows import Rows
-from fedmin.problems.linear import check_ridge, ridge, ridge_curvature
 from fedmin.problems.network import dense_rows
+from fedmin.problems.shared import check_ridge, ridge, ridge_curvature
 
 
 class Loss(Problem):

@@ -21,7 +21,7 @@ from fedmin.core.column_problem import FirstLayer
 from fedmin.core.matrix import Dense
 from fedmin.core.problem import Problem, cut
 from fedmin.core.rows import Rows
-from fedmin.problems.linear import (
+from fedmin.problems.shared import (
     Classifier,
     check_ridge,
     correct,
