@@ -1,7 +1,5 @@
 """Certificates: the sums behind them are an exchange, between halves that have only their own."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,7 @@ from agreement import run
 from fedmin.assembling import assemble
 from fedmin.engines.drive import Settings
 from fedmin.engines.sessions import wire
-from fedmin.engines.sessions.halves import run_halves
+from fedmin.engines.sessions.halves import Own, run_halves
 from fedmin.engines.sessions.site import SiteSession
 from fedmin.engines.sessions.wire import Envelope, MessageError
 from fedmin.engines.transports.memory import Memory
@@ -87,9 +85,9 @@ def test_on_columns_it_takes_the_trips_of_a_look(labels, monkeypatch):
 def test_the_driver_needs_no_federation():
     """A roster, and sites behind a road: nobody here has anybody's rows."""
     made, roster = pieces(certificate=True), WORLD.federation.roster()
-    nothing = SimpleNamespace(test=None, server_rows=None)
+    nothing = Own()
     sites = [SiteSession(made, roster, i, WORLD.federation.client(i), seed=0) for i in range(5)]
-    result = run_halves(made, nothing, roster, lambda *_: Memory(sites), SETTINGS)
+    result = run_halves(made, roster, nothing, lambda *_: Memory(sites), SETTINGS)
     assert_agree(
         result.certificate, fedmin.certify(WORLD.problem, WORLD.federation, result.solution)
     )
@@ -98,11 +96,11 @@ def test_the_driver_needs_no_federation():
 
 def test_a_run_that_has_ended_is_not_lost_with_a_site():
     made, roster = pieces(certificate=True), WORLD.federation.roster()
-    nothing = SimpleNamespace(test=None, server_rows=None)
+    nothing = Own()
     sites = [SiteSession(made, roster, i, WORLD.federation.client(i), seed=0) for i in range(5)]
     road = Lossy(sites, {(2, wire.CERTIFICATE + 1, 3)})
     with pytest.warns(RuntimeWarning, match="no certificate: round 2: .* 3: no reply came"):
-        result = run_halves(made, nothing, roster, lambda *_: road, SETTINGS)
+        result = run_halves(made, roster, nothing, lambda *_: road, SETTINGS)
     assert (result.status, result.certificate) == ("done", None)
     assert not result.ledger.certificate
 
