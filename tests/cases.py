@@ -302,6 +302,7 @@ CASES = [
         FedSSO(0.3, local_steps=2, batches=Full(), server_step=0.8),
         quasi_newton(0.8),
         FedSSO(0.3, batches=Full(), server_step=0.8, scaled=False, bad_pairs="skip"),
+        channel=fedmin.Clip(0.05),
     ),
     Case(
         "fedsso_same_clients",

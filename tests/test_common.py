@@ -28,7 +28,11 @@ ROUTES = {
 
 
 # compiling is most of the time, and most of what is tested here does not need optimized programs
-pytestmark = pytest.mark.usefixtures("quick_to_compile")
+pytestmark = [
+    pytest.mark.usefixtures("quick_to_compile"),
+    # one case goes through all routes, with everybody and with some
+    pytest.mark.filterwarnings("ignore:FedFW.*its steps are for clients:RuntimeWarning"),
+]
 
 # of a method with several cases the first goes through everything; the engines' own questions
 # (lanes, devices, who is client 1) are not asked of the others again

@@ -225,7 +225,9 @@ def test_fednlpp_reaches_the_minimizer_where_fednl_cannot(world):
 def test_fednl_waits_until_it_knows_the_hessian(world):
     """d rounds of rank one are grad^2 f_i at the start; then option 1 takes a Newton step."""
     method = FedNL(TopRank(1), mu=0.01, warmup=3)
-    told, moved = (run(world, method, rounds=r) for r in (3, 4))
+    with pytest.warns(RuntimeWarning, match="FedNL: the model did not move from the start"):
+        told = run(world, method, rounds=3)
+    moved = run(world, method, rounds=4)
     x = np.zeros(3)
     np.testing.assert_array_equal(told.solution, x)
     true = [hessian(world, i, x) for i in range(5)]

@@ -1,6 +1,7 @@
 """Do the pieces fit? Then they make a run: whatever does not is refused here, before any work."""
 
 import inspect
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -87,6 +88,7 @@ def assembled(
     method.check(starting_at(problem, start))
     participation.check(roster.clients)
     _check_trips(problem, roster, method, participation, channel)
+    _check_chance(method, participation, roster.clients)
     for features, y in known.targets:
         problem.check(features, roster.classes, y)
     problem = known.fit(problem)
@@ -219,6 +221,17 @@ def _check_trips(
         why = channel.refuses(trip)
         if why:
             raise ValueError(f"{name} {why}; channel is {channel}, give Plain()")
+
+
+def _check_chance(method: Method, participation: Participation, clients: int) -> None:
+    """Warn of steps that are made for clients that come more often, or less."""
+    made, true = method.chance(), participation.chance(clients)
+    if made is not None and abs(made - true) > 0.01 * true:
+        words = (
+            f"{type(method).__name__}: its steps are for clients that take part with chance "
+            f"{made:g}, and with {participation} they do with {true:g}; give the steps p={true:g}"
+        )
+        warnings.warn(words, RuntimeWarning, stacklevel=4)
 
 
 def _check_handles(problem: Problem, roster: Roster, method: Method) -> None:

@@ -160,7 +160,7 @@ def sweep(
     engine = Simulator() if engine is None else engine
     checks.is_a("engine", engine, Simulator, "Simulator()")
     found = run_many(engine, run, federation, over or {}, seeds=seeds, rounds=rounds, every=every)
-    return Sweep(judged(each, run, federation) for each in found)
+    return Sweep(judged(each, run, federation, measure=False) for each in found)
 
 
 def refit(

@@ -32,6 +32,10 @@ class Chain(Channel):
                 raise ValueError(f"{stage} must be the last stage of a chain: its sum is hidden")
 
     @property
+    def delays(self) -> bool:  # type: ignore[override]
+        return any(stage.delays for stage in self.stages)
+
+    @property
     def lossless(self) -> bool:  # type: ignore[override]
         return all(stage.lossless for stage in self.stages)
 

@@ -25,6 +25,8 @@ class TopK(Channel):
 
     k: int = eqx.field(static=True)
 
+    delays = True
+
     def __check_init__(self):
         checks.at_least("k", self.k, 1)
 

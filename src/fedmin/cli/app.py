@@ -245,12 +245,15 @@ def compare(
     """Rounds, megabytes and seconds to levels, and how runs ended; seeds as mean and spread."""
     from fedmin.cli.catalog import print_table
     from fedmin.reports.compare import levels, tables
+    from fedmin.reports.tables import reasons_of
     from fedmin.runs.reading import load_all
 
     results = load_all(folders)
     for head, lines in tables(results, column, levels(to), evaluation):
         print_table(head, lines, right=head[1:])
         typer.echo("")
+    for words in reasons_of(results):
+        typer.echo(words)
 
 
 @app.command()

@@ -12,7 +12,9 @@ from fedmin.runs.grid import Job
 
 HEAD = ("run", "round", "rounds/s", "objective", "violation", "gap", "MB", "time left", "")
 EVERY = 5.0  # seconds between lines in a log
-TONES = {"interrupted": "yellow", "diverged": "bold red", "infeasible": "yellow"}
+TONES = {"diverged": "bold red"} | dict.fromkeys(
+    ("interrupted", "infeasible", "risen", "stalled"), "yellow"
+)
 
 
 class RunTable:

@@ -74,6 +74,8 @@ class Channel(eqx.Module):
 
     # replies arrive as they were sent; so a sum that is finite proves that every reply was
     lossless: ClassVar[bool] = False
+    # some of a reply arrives in later rounds only
+    delays: ClassVar[bool] = False
     # single replies are hidden from the server, by a protocol
     hides: ClassVar[bool] = False
 
@@ -125,4 +127,6 @@ class Channel(eqx.Module):
             return "gathers every reply, and the channel brings nothing but their sum"
         if self.hides and trip.only is not None:
             return "asks a single client, whose reply no sum can hide"
+        if self.delays and trip.prompt:
+            return "compares the replies of two rounds, and the channel brings some of them later"
         return "sends its parts as they are" if trip.unchanged and not self.lossless else ""

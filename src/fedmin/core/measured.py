@@ -67,6 +67,19 @@ def measured_on(problem: Problem, federation: Federation, x: Any) -> Measured:
     return Measured(values, slopes, dtype, data, "on all rows in one place")
 
 
+def objective_at(problem: Problem, federation: Federation, x: Any, gradient: bool = False) -> Any:
+    """F(x) over all of a federation's rows; and its gradient, if asked for."""
+    pool = federation.pool
+    at, whole = jnp.asarray(x, pool.x.dtype), fluid(problem)
+    sums = _sums(whole, at, pool.weighing(federation.measuring_weights()))
+    value, slope = (np.asarray(a, float) for a in _regularizer(whole, at))
+    if not problem.bare:
+        value, slope = (
+            a + np.asarray(b, float)[0] for a, b in zip((value, slope), sums, strict=True)
+        )
+    return (float(value), slope) if gradient else float(value)
+
+
 def fluid(problem: Problem) -> Problem:
     """Numbers as arrays, so that a new limit does not compile anew."""
     return jax.tree.map(lambda a: jnp.asarray(a) if isinstance(a, float) else a, problem)

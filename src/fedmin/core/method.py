@@ -5,7 +5,7 @@ is one vmap), counts are static. It never sees an engine, two clients at once, o
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -130,7 +130,8 @@ class Exchange(Trip):
 
     `reduce="sum"`: the server learns the weighted sum of the replies only, a `Sum`; "gather": each
     of them, `Gathered`. `unchanged`: replies must arrive as they are sent; a channel that may
-    change them is refused.
+    change them is refused. `prompt`: they must arrive in their own round; a channel that brings
+    some of a reply later is refused.
 
     >>> import fedmin
     >>> roster = fedmin.data.partition(fedmin.data.load("wine"), fedmin.data.IID(3)).roster()
@@ -142,6 +143,7 @@ class Exchange(Trip):
     server: Callable
     reduce: Reduce = "sum"
     unchanged: bool = field(default=False, kw_only=True)
+    prompt: bool = field(default=False, kw_only=True)
 
     def __post_init__(self):
         if not callable(self.server):
@@ -217,6 +219,14 @@ class Method(eqx.Module):
         A method that handles constraints reports their multipliers as "multiplier".
         """
         return {}
+
+    def chance(self) -> float | None:
+        """The chance of taking part in a round that these settings are made for, if they are."""
+        return None
+
+    def concerns(self, info: Mapping[str, Any]) -> str:
+        """What went wrong by what the method itself reported in the end; "" if nothing did."""
+        return ""
 
     def notes(self) -> tuple[str, ...]:
         """What a reader of the result should know of these settings."""

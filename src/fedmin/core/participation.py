@@ -36,6 +36,10 @@ class Participation(eqx.Module):
         """How many clients a round that is not passed by has at least."""
         return 1
 
+    def chance(self, population: int) -> float:
+        """The share of the rounds that a client takes part in, on average."""
+        return self.most(population) / population
+
     @abstractmethod
     def cohort(self, key: Array, round: Array, population: int) -> tuple[Array, Array]:
         """Ids i[k] and present bool[k]; k depends on the population only."""
@@ -97,6 +101,9 @@ class Bernoulli(Participation):
 
     def __check_init__(self):
         checks.between("probability", self.probability, 0.0, 1.0, open_low=True)
+
+    def chance(self, population):
+        return float(self.probability)
 
     def cohort(self, key, round, population):
         return jnp.arange(population, dtype=jnp.int32), jax.random.bernoulli(

@@ -50,8 +50,10 @@ class Result:
     `history` has a column a quantity (round, seconds, bytes_down, bytes_up, objective, ...) and a
     row a recorded round, the start (round 0) included. `status` is "done", "stopped" (by the
     stopping rule), "interrupted" (by the caller, as the command line does at Ctrl-C, or by a full
-    disk), "diverged" or "infeasible" (the last model does not meet the constraints; an earlier one
-    that did is `best_feasible`); `reason` says it in words.
+    disk), "diverged", "infeasible" (the last model does not meet the constraints; an earlier one
+    that did is `best_feasible`), "risen" (the objective ended above where it began, or rose again
+    by a factor) or "stalled" (the model stood still although it could be better); `reason` says it
+    in words.
 
     >>> import fedmin
     >>> federation = fedmin.data.partition(fedmin.data.load("wine"), fedmin.data.IID(3))
@@ -223,7 +225,12 @@ class Result:
 
     def _repr_html_(self) -> str:
         """For notebooks: how it ended, and the last row of the history."""
-        cells = {"status": self.status, **{k: f"{v[-1]:.6g}" for k, v in self.history.items()}}
+        why = {"reason": self.reason} if self.reason else {}
+        cells = {
+            "status": self.status,
+            **why,
+            **{k: f"{v[-1]:.6g}" for k, v in self.history.items()},
+        }
         head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in cells)
         row = "".join(f"<td>{escape(value)}</td>" for value in cells.values())
         title = escape(repr(self.method))
@@ -240,10 +247,11 @@ class Result:
         finals = ", ".join(f"{c} {self.final(c):.6g}" for c in shown)
         speed = self.rounds / self.run_seconds if self.run_seconds > 0 else float("nan")
         name, down, up = type(self.method).__name__, *map(self.ledger.bytes, ("down", "up"))
+        why = f"; {self.reason}" if self.reason else ""
         return (
             f"Result({name}, {self.status} after {self.rounds} rounds: {finals}; "
             f"{down / 1e6:.3g} MB down, {up / 1e6:.3g} MB up; "
-            f"{speed:.0f} rounds/s, compiled in {self.compile_seconds:.2g} s)"
+            f"{speed:.0f} rounds/s, compiled in {self.compile_seconds:.2g} s{why})"
         )
 
 

@@ -129,6 +129,19 @@ class NuclearBall(Ball):
         _, u, v, _ = leading_pair(matrix, start, self.tolerance, self.krylov, self.cycles)
         return LowRank((-self.radius * u)[:, None], v[:, None])
 
+    def gap(self, x, g):
+        """With what the search for the atom may have missed: no less than the true gap.
+
+        Some singular value is within |g v - s u| of s, and the search ends once that is at most
+        `tolerance` s.
+        """
+        found = self.lmo(g)
+        u, v = found.left[:, 0] / -self.radius, found.right[:, 0]
+        matrix = self.matrix(g)
+        s = u @ matrix @ v
+        missed = jnp.maximum(jnp.linalg.norm(matrix @ v - s * u), self.tolerance * s)
+        return g @ x + self.radius * (s + missed)
+
     def project(self, x):
         u, values, v = jnp.linalg.svd(self.matrix(x), full_matrices=False)
         return ((u * onto_l1_ball(values, self.radius)) @ v).ravel()

@@ -90,6 +90,10 @@ class Product(Domain):
             for (one, part), last in zip(self.cut(g), old, strict=True)
         ))  # fmt: skip
 
+    def gap(self, x, g):
+        each = zip(self.cut(x), self.cut(g), strict=True)
+        return jnp.sum(jnp.stack([one.gap(part, slope) for (one, part), (_, slope) in each]))
+
     def packed(self, u):
         each = zip(self._each(), u.parts, strict=True)
         return Concatenated(tuple(one.packed(part) for one, part in each))

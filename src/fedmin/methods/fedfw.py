@@ -124,6 +124,11 @@ class FedFW(Method):
         slow = () if self.split is None else jnp.asarray(self.split.whose(rows), bool)
         return Client(x, self.first_memory(x), route.client_memory(x), near, slow)
 
+    def chance(self):
+        if not hasattr(self.steps, "p"):
+            return None
+        return 1.0 if self.steps.p is None else float(self.steps.p)
+
     def exchanges(self, problem, roster):
         route = self.route(problem, roster)
         down, client, server = (

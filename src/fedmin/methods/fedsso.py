@@ -158,7 +158,8 @@ class FedSSO(LocalSteps):
         return Last(jnp.zeros_like(starting_point(problem, key)), jnp.int32(-2))
 
     def exchanges(self, problem, roster):
-        return (Exchange(self.broadcast, self.client, self.server),)
+        # a pair is a difference of two rounds: what a channel brings later is in it as curvature
+        return (Exchange(self.broadcast, self.client, self.server, prompt=True),)
 
     @property
     def _keeps(self) -> bool:
@@ -188,6 +189,16 @@ class FedSSO(LocalSteps):
         """(z - x)/tau, from the round's batches."""
         z, steps = self.descend(problem, rows, x, now)
         return (z - x) / steps.astype(x.dtype)
+
+    def concerns(self, info):
+        good = sum(int(info.get(name, 0)) for name in ("pairs_accepted", "pairs_repaired"))
+        skipped = int(info.get("pairs_skipped", 0))
+        if good or skipped < 3:
+            return ""
+        return (
+            f"all {skipped} pairs were refused, so that no curvature was learnt; "
+            f'bad_pairs="damp" repairs them, and pairs="same clients" makes better ones'
+        )
 
     def server(self, problem, server_rows, server, learnt, now):
         x, age, total, memory = server.x, server.age, learnt.total, server.memory

@@ -65,7 +65,13 @@ def finals(results: Mapping[str, Result]) -> str:
         ]
         for name, run in results.items()
     ]
-    return table(head, lines)
+    reasons = "".join(f"<p>{escape(words)}</p>" for words in reasons_of(results))
+    return table(head, lines) + reasons
+
+
+def reasons_of(results: Mapping[str, Result]) -> list[str]:
+    """Why runs ended as they did, where there is more to say than a word."""
+    return [f"{name}: {run.status}: {run.reason}" for name, run in results.items() if run.reason]
 
 
 def levels(results: Mapping[str, Result], column: str, wanted: Sequence[float]) -> str:

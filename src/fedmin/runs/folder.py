@@ -42,7 +42,7 @@ from fedmin.runs.reading import folders_of, load, page_of
 
 NOTE_SECONDS = 2.0  # between the notes of a run that is going on
 SETTINGS = ("rounds", "seed", "every", "engine")  # the other options are a part of the run
-ENDED = ("done", "stopped", "diverged", "infeasible")
+ENDED = ("done", "stopped", "diverged", "infeasible", "risen", "stalled")
 
 
 class Outcome(NamedTuple):
