@@ -9,7 +9,7 @@ SOURCES := src tests benchmarks experiments examples
 # every method against its oracle, its minimizer, its central form and the loopback; all examples
 FULL_XLA := examples or oracles or (loopback_agree and changed) or reaches_the_minimizer or is_central
 
-.PHONY: help demo deploy-demo test check test-full-xla mutants format bench docs clean
+.PHONY: help demo deploy-demo test check test-full-xla test-flower mutants format bench docs clean
 
 help:
 	@echo "make demo            FedAvg against SCAFFOLD on non-IID digits, ending with a picture"
@@ -18,6 +18,7 @@ help:
 	@echo "make check           format, lint and types, then all tests"
 	@echo "make test-full-xla   some tests, compiled as for users"
 	@echo "make mutants         a few dozen small changes of the library: do the tests notice?"
+	@echo "make test-flower     fedmin as a Flower app, with a real SuperLink and two SuperNodes"
 	@echo "make docs            the documentation, into site/"
 	@echo "make bench           speed and memory against hand-written JAX"
 
@@ -60,6 +61,17 @@ test-full-xla: $(VENV)/.installed-dev
 mutants: $(VENV)/.installed-dev
 	nice $(BIN)/python tests/mutants.py $(ARGS)
 
+# Flower does not resolve beside the rest: an environment of its own, with a real SuperLink
+FLOWER := .venv-flower
+$(FLOWER)/.installed: $(BIN)/python pyproject.toml constraints-flower.txt
+	$(PYTHON) -m venv $(FLOWER)
+	$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check \
+		-c constraints-flower.txt -e '.[flower]' pytest
+	@touch $@
+
+test-flower: $(FLOWER)/.installed
+	$(FLOWER)/bin/python -m pytest --noconftest -o addopts= -o norecursedirs= -v tests/flower $(ARGS)
+
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix $(wildcard $(SOURCES))
 	$(BIN)/ruff format $(wildcard $(SOURCES))
@@ -71,4 +83,4 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks $(ARGS)
 
 clean:
-	rm -rf $(VENV) fedmin-demo site .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(FLOWER) fedmin-demo site .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -57,11 +57,16 @@ class SiteHalf:
 def join_run(
     file: SiteFile,
     *,
+    identity: Identity | None = None,
+    address: str = "",
     patience: float = float("inf"),
     interrupt: Callable[[], str] = lambda: "",
 ) -> dict[str, Any]:
-    """Take part in the run of a site's server until it has ended; the server's last words."""
-    identity = Identity.load(file.keys)
+    """Take part in the run of a site's server until it has ended; the server's last words.
+
+    `identity` and `address` are the file's, unless they are given.
+    """
+    identity = Identity.load(file.keys) if identity is None else identity
     if identity.role != "site" or identity.name != file.name:
         raise ValueError(
             f"{file.keys} holds the certificate of {identity.role} {identity.name}; the file is "
@@ -71,7 +76,7 @@ def join_run(
     Path(file.state).mkdir(parents=True, exist_ok=True)
     with Departures(file.log, file.name) as log:
         site = Site(
-            identity, file.server, hello_of(own.shapes()),
+            identity, address or file.server, hello_of(own.shapes()),
             lambda welcome: SiteHalf(file, own, log, welcome), patience,
         )  # fmt: skip
         return join(site, interrupt)

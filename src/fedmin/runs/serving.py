@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,9 +17,9 @@ from fedmin.engines.drive import Settings
 from fedmin.engines.progress import Show
 from fedmin.engines.sessions.checkpoint import Checkpoint
 from fedmin.engines.sessions.halves import Own, Terms, run_halves
+from fedmin.engines.sessions.road import Transport
 from fedmin.engines.sessions.server import ServerSession
-from fedmin.engines.transports.grpc.listener import Listener
-from fedmin.engines.transports.grpc.road import Streams
+from fedmin.engines.transports.grpc.road import StreamDoor
 from fedmin.judging import judged_apart
 from fedmin.privacy.identity import Identity
 from fedmin.runs.agreement import (
@@ -43,6 +43,13 @@ LINGER = 3.0  # seconds in which a site that was cut off is still told the end
 NEVER: Callable[[], str] = lambda: ""
 
 
+class OwnFiles(NamedTuple):
+    """Rows of the server's own, as `fedmin deploy` writes them."""
+
+    test: Path | None = None  # to test on
+    server_rows: Path | None = None  # to train on
+
+
 class Place(NamedTuple):
     """Where a server listens and who it is."""
 
@@ -51,6 +58,31 @@ class Place(NamedTuple):
     test: Path | None = None  # rows of its own to test on, as `fedmin deploy` writes them
     server_rows: Path | None = None
     told: Callable[[int], None] = lambda port: None  # on which port it listens
+
+
+class Door(Protocol):
+    """How sites come into a run, and the way to them: streams, or the grid of Flower."""
+
+    check_hello: Callable[[str, dict[str, Any]], str]  # a site's name and words: "" or why not
+    check_ready: Callable[[str, dict[str, Any]], str]
+
+    def wait_for_hellos(self, seconds: float, interrupt: Callable[[], str]) -> dict[str, Any]:
+        """What every site says of itself."""
+        ...
+
+    def road(
+        self, messages: Any, roster: Roster, *, patience: float, interrupt: Callable[[], str]
+    ) -> Transport:
+        """The road to the sites."""
+        ...
+
+    def welcome(self, words: dict[str, Any]) -> None:
+        """Tell every site, now and later, what is run."""
+        ...
+
+    def stop(self, words: dict[str, Any] | None = None, linger: float = 0.0) -> None:
+        """The end; without last words sites wait for the server to come back."""
+        ...
 
 
 def serve(
@@ -70,29 +102,49 @@ def serve(
     if identity.role != "server":
         raise ValueError(f"{place.keys} holds the certificate of a {identity.role}, not a server's")
     assert config.terms is not None
-    listener = Listener(identity, config.terms.sites, place.listen)
+    door = StreamDoor(identity, config.terms.sites, place.listen)
+    log.info("listening at %s", place.listen.rpartition(":")[0] + f":{door.port}")
+    place.told(door.port)
+    own = OwnFiles(place.test, place.server_rows)
+    return serve_at(config, out, door, own, progress=progress, interrupt=interrupt)
+
+
+def serve_at(
+    config: Config,
+    out: str | Path,
+    door: Door,
+    own: OwnFiles = OwnFiles(),
+    *,
+    progress: Show = None,
+    interrupt: Callable[[], str] = NEVER,
+) -> Outcome:
+    """The same, with sites that come in by a door; it is closed when the run has ended."""
     words: dict[str, Any] = {"status": "away"}
     try:
-        listener.check_hello = misfit
-        log.info("listening at %s", place.listen.rpartition(":")[0] + f":{listener.port}")
-        place.told(listener.port)
-        result = _Served(config, job, folder, place, listener, interrupt).run(progress)
+        job = only_job(config)
+        folder = Path(out) / job.folder
+        if ended(folder):
+            result, was_there = load(folder), True
+        else:
+            door.check_hello = misfit
+            served = _Served(config, job, folder, own, door, interrupt)
+            result, was_there = served.run(progress), False
         words = {"status": result.status, "reason": result.reason, "rounds": result.rounds}
     finally:
         ended_ = words["status"] not in ("away", "interrupted")
-        listener.stop(words if ended_ else None, LINGER)  # else sites wait for it to come back
-    return Outcome(job, folder, result, False)
+        door.stop(words if ended_ else None, LINGER)  # else sites wait for it to come back
+    return Outcome(job, folder, result, was_there)
 
 
 class _Served:
-    """One run of a server that listens."""
+    """One run of a server with sites on other machines."""
 
     def __init__(
-        self, config: Config, job: Job, folder: Path, place: Place, listener: Listener,
+        self, config: Config, job: Job, folder: Path, files: OwnFiles, door: Door,
         interrupt: Callable[[], str],
     ):  # fmt: skip
-        self.config, self.job, self.folder, self.place = config, job, folder, place
-        self.listener, self.interrupt = listener, interrupt
+        self.config, self.job, self.folder, self.files = config, job, folder, files
+        self.door, self.interrupt = door, interrupt
 
     def run(self, progress: Show) -> Result:
         """Wait for the sites, and run."""
@@ -126,7 +178,7 @@ class _Served:
         if kept.exists():
             return json.loads(kept.read_text("utf-8"))
         assert self.config.terms is not None
-        hellos = self.listener.wait_for_hellos(self.config.terms.wait, self.interrupt)
+        hellos = self.door.wait_for_hellos(self.config.terms.wait, self.interrupt)
         return {name: hellos[name]["shapes"] for name in self.config.terms.sites}
 
     def _remember(self, shapes: dict[str, Any]) -> None:
@@ -135,8 +187,8 @@ class _Served:
 
     def _own(self, roster: Roster) -> Own:
         whole = lambda path: None if path is None else load_rows(path).fitted(roster)
-        test: Rows | None = whole(self.place.test)
-        return Own(whole(self.place.server_rows), test)
+        test: Rows | None = whole(self.files.test)
+        return Own(whole(self.files.server_rows), test)
 
     def _carry(
         self, agreed: Agreed, own: Own, image: Any, checkpoint: Checkpoint, heard: Show
@@ -146,20 +198,20 @@ class _Served:
             chosen["rounds"], chosen["seed"], chosen["every"], heard, checkpoint, self.interrupt
         )
 
-        def open_sites(server: ServerSession, _: Any) -> Streams:
-            streams = Streams(
-                self.listener, server.messages, roster, patience=max(terms.wait, terms.deadline),
+        def open_sites(server: ServerSession, _: Any) -> Transport:
+            road = self.door.road(
+                server.messages, roster, patience=max(terms.wait, terms.deadline),
                 interrupt=self.interrupt,
             )  # fmt: skip
             parts = agreed.parts()
-            self.listener.check_ready = lambda name, words: difference(
+            self.door.check_ready = lambda name, words: difference(
                 name, {**parts, "run": server.name.hex()}, {**_dict(words), "run": words.get("run")}
             )
-            self.listener.welcome({
+            self.door.welcome({
                 "document": document_of(self.job), "roster": roster_words(roster),
                 "run": server.name.hex(), "tested": own.test is not None, "image": image,
             })  # fmt: skip
-            return streams
+            return road
 
         limits = Terms(terms.quorum, terms.deadline, journal=True)
         result = run_halves(agreed.run, roster, own, open_sites, settings, limits)

@@ -146,6 +146,16 @@ class Streams(Transport):
         return message.data
 
 
+class StreamDoor(Listener):
+    """A listener that knows the road to those who came in."""
+
+    def road(
+        self, messages: Messages, roster: Roster, *, patience: float, interrupt: Callable[[], str]
+    ) -> Streams:
+        """The road to the sites."""
+        return Streams(self, messages, roster, patience=patience, interrupt=interrupt)
+
+
 def largest_reply(messages: Messages, roster: Roster) -> int:
     """The bytes of the longest reply of a run."""
     most = wire.HEADER.size
