@@ -139,6 +139,7 @@ def test_ci_is_make_check_on_every_python():
     assert [line for line in steps if line.startswith("make")] == [
         "make check",
         "make test-full-xla",
+        "make test-flower",
     ]
     (job,) = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text("utf-8"))["jobs"].values()
     assert job["steps"][-1] == {"run": ".ci/run"}
