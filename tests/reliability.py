@@ -99,7 +99,8 @@ PROMISES = [
         "mutants",
         "A change of the code is noticed by a test.",
         "the whole suite",
-        "{tried} changes, {that count} of them not equivalent: **{noticed} noticed**",
+        "{tried} changes (seed {seed}; {where}) against {against}, {that count} of them not "
+        "equivalent: **{noticed} noticed**",
         "make mutants",
     ),
 ]
