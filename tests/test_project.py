@@ -174,6 +174,20 @@ def test_every_claim_of_security_has_its_test(page):
         assert f"def {name}(" in (ROOT / path).read_text("utf-8"), f"{path} has no {name}"
 
 
+def test_every_promise_of_sameness_has_its_test():
+    page = (ROOT / "docs/concepts.md").read_text("utf-8").partition("## The same run again")[2]
+    lines = [
+        line for line in page.splitlines() if line.startswith("| ") and line != "| what | test |"
+    ]
+    there = "".join(path.read_text("utf-8") for path in (ROOT / "tests").glob("test_*.py"))
+    assert len(lines) == 9
+    for line in lines:
+        named = re.findall(r"`(test_\w+)`", line)
+        assert named, line
+        for name in named:
+            assert f"def {name}(" in there, name
+
+
 def test_the_order_of_tests_is_random_and_the_same(pytestconfig):
     assert re.search(r"--randomly-seed=\d+", PYPROJECT["tool"]["pytest"]["ini_options"]["addopts"])
     assert isinstance(pytestconfig.getoption("randomly_seed"), int)
