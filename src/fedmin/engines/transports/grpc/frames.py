@@ -93,7 +93,7 @@ class Reader:
         most = WORDS if kind in SAID else self.largest
         if total > most:
             raise FrameError(f"a message of {total:,} bytes, where {most:,} can be meant")
-        parts, have = [frame[FRONT.size :]], len(frame) - FRONT.size
+        parts, have = [memoryview(frame)[FRONT.size :]], len(frame) - FRONT.size
         try:
             async with asyncio.timeout(GRACE + total / SLOWEST):
                 while have < total:
@@ -102,7 +102,7 @@ class Reader:
                         return None
                     if self._front(frame) != (kind, number, total) or len(frame) == FRONT.size:
                         raise FrameError("a piece of another message")
-                    parts.append(frame[FRONT.size :])
+                    parts.append(memoryview(frame)[FRONT.size :])
                     have += len(frame) - FRONT.size
         except TimeoutError:
             raise FrameError(f"{have:,} of {total:,} bytes came, too slowly") from None
