@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import shutil
 import sys
 import threading
@@ -282,7 +283,6 @@ def test_a_history_goes_to_tensorboard_and_mlflow_too(place, monkeypatch):
     """As the two libraries themselves read it back."""
     mlflow = pytest.importorskip("mlflow")
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # a database is not in mlflow-skinny
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (place / "mlruns").as_uri())
     logged = FILE.replace("seeds = [0, 1]", 'log = ["tensorboard", "mlflow"]')
     job = Config(logged).jobs()[0]
@@ -290,6 +290,8 @@ def test_a_history_goes_to_tensorboard_and_mlflow_too(place, monkeypatch):
     folder = place / "logged" / job.folder
     history = run_one(job, folder).result.history
     board = events.EventAccumulator(str(folder / "tensorboard")).Reload().Tensors("objective")
+    assert "MLFLOW_ALLOW_FILE_STORE" not in os.environ  # users do not have it
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # but to look into it here
     client = mlflow.MlflowClient()
     (flow,) = client.search_runs([client.get_experiment_by_name("fedmin").experiment_id])
     metric = client.get_metric_history(flow.info.run_id, "objective")
