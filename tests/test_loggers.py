@@ -52,6 +52,9 @@ def test_mlflow_as_a_user_has_it(place, monkeypatch, tmp_path):
     assert (tmp_path / made).exists()
 
 
+RUN = {"run_id": "7", "run_uuid": "7", "experiment_id": "1", "status": "RUNNING"}
+
+
 class Rest(BaseHTTPRequestHandler):
     """As much of MLflow's REST as a logger needs."""
 
@@ -59,17 +62,19 @@ class Rest(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self):
-        self.answer({"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "none"}, 404)
+        if "/runs/get" in self.path:
+            self.answer({"run": {"info": RUN, "data": {}}})
+        else:
+            self.answer({"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "none"}, 404)
 
     def do_POST(self):
         words = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         kind = self.path.rpartition("/mlflow/")[2]
         self.server.heard.append((kind, words))
-        run = {"run_id": "7", "run_uuid": "7", "experiment_id": "1", "status": "RUNNING"}
         self.answer({
             "experiments/create": {"experiment_id": "1"},
-            "runs/create": {"run": {"info": run, "data": {}}},
-            "runs/update": {"run_info": {**run, "status": "FINISHED"}},
+            "runs/create": {"run": {"info": RUN, "data": {}}},
+            "runs/update": {"run_info": {**RUN, "status": "FINISHED"}},
         }.get(kind, {}))  # fmt: skip
 
     def answer(self, words, status=200):

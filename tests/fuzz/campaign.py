@@ -26,7 +26,7 @@ TARGETS = {
     "wire": "messages between the halves of a run",
     "checkpoints": "checkpoints of a server and of a site",
 }
-QUICK = {"toml": 150, "folders": 200, "readers": 600, "checkpoints": 60}
+QUICK = {"toml": 120, "folders": 120, "readers": 400, "wire": 2000, "checkpoints": 30}
 
 
 class Hang(BaseException):
