@@ -294,7 +294,8 @@ class SiteSession:
         purpose, step = place.within(self.messages)
         trip = purpose.first + e
         if self.role is None or self.role[0] != (place.round, trip):
-            if step and purpose.steps[step - 1].e == e:
+            before = purpose.steps[step - 1] if step else None
+            if before is not None and before.e == e and before.leg is not DIGEST:
                 raise ProtocolError("the site was started anew: its secrets of this sum are gone")
             occasion = Occasion(self.run_name, place.round, trip, clients, self.roster)
             self.role = ((place.round, trip), protocol.site(occasion, self.me))
