@@ -212,6 +212,9 @@ class Listener:
             kind = error.kind if isinstance(error, RefusedError) else "garbage"
             words = str(error) or "it said nothing in time"
             log.warning("refused %s: %s", name, words)
+            if link is not None:  # it is gone before it hears so
+                await self._leave(link)
+                link = None
             await context.abort(REFUSALS[kind], words)
         finally:
             if link is not None:
