@@ -1,5 +1,6 @@
 """The page of promises is what was measured, and its tests are there."""
 
+import json
 import re
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def test_what_is_measured_is_on_the_page(monkeypatch, tmp_path):
         r"1,000,000 cases: 1,000,000 refused, 0 accepted, \*\*0 failed\*\* \| \d{4}-\d\d-\d\d \|"
     )
     assert re.search(words, reliability.PAGE.read_text("utf-8"))
-    (tmp_path / "MUTANTS").write_text(
-        '{"tried": 9, "that count": 8, "noticed": 7, "date": "2026-11-18", "changes": []}', "utf-8"
-    )
-    assert "9 changes, 8 of them not equivalent: **7 noticed** | 2026-11-18 |" in reliability.page()
+    figures = {"tried": 9, "that count": 8, "noticed": 7, "date": "2026-11-18", "seed": 0}
+    rest = {"where": "all rooms", "against": "all tests", "changes": []}
+    (tmp_path / "MUTANTS").write_text(json.dumps(figures | rest), "utf-8")
+    assert "8 of them not equivalent: **7 noticed** | 2026-11-18 |" in reliability.page()
