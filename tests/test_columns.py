@@ -237,6 +237,7 @@ class Looks(SplitSGD):
         ("product", "c"), ("plain", "everyone"),
     ],
 )  # fmt: skip
+@pytest.mark.filterwarnings("ignore:Looks. the constraints need more rounds:RuntimeWarning")
 def test_full_estimate_is_the_problems_gradient(name, labels):
     federation = split((3, 1, 3))
     problem, y = problems(federation)[name]

@@ -195,7 +195,7 @@ def test_gap_and_diameter(entry):
     for x in map(np.asarray, points):
         found, true = float(gap(x, g)), g @ x - least(g)
         # what a search may have missed is in it: the gap is never below the true one
-        missed = 1e-3 * abs(least(g)) if domain.searches else 0.0
+        missed = domain.tolerance * abs(least(g)) if domain.searches else 0.0
         assert found == pytest.approx(true + missed, rel=1e-5, abs=1e-8)
         assert found >= max(true, 0) - 1e-9
 

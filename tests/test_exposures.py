@@ -30,12 +30,12 @@ class Wire:
         self.asks, self.replies, outer = [], [], self
 
         class Tapped(memory.Memory):
-            def __init__(self, sites):
-                super().__init__(sites)
+            def __init__(self, sites, *rest):
+                super().__init__(sites, *rest)
                 outer.messages = sites[0].messages
 
-            def deliver(self, messages, deadline=None):
-                replies = super().deliver(messages, deadline)
+            def deliver(self, messages, *rest):
+                replies = super().deliver(messages, *rest)
                 for i, data in messages.items():
                     outer.asks.append((i, data))
                     outer.replies.append((i, replies[i]))

@@ -78,7 +78,8 @@ def test_pairwise_steps_are_linear_where_classic_ones_are_not(domain):
 
 def test_two_entries_travel_whoever_is_there():
     made = world(L1Ball(RADIUS), clients=4)
-    method = FedFW(1.0, smoothness=smoothness(made), pairwise=True)
+    steps = fedmin.ConvexSteps(p=0.5)
+    method = FedFW(1.0, steps, smoothness=smoothness(made), pairwise=True)
     options = {"participation": fedmin.Bernoulli(0.5), "rounds": 6}
     result = run(made, method, **options)
     sent = result.ledger.by_kind()

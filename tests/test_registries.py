@@ -219,7 +219,8 @@ def test_only_fedmins_own_classes_are_made():
 def test_a_class_of_ones_own_is_made_if_it_is_given(tmp_path):
     mine = Mine(0.3)
     assert deserialize(serialize(mine), also=[Mine]) == mine
-    federation = fedmin.data.partition(fedmin.data.load("wine"), fedmin.data.IID(3))
+    wine = fedmin.data.load("wine").standardized()
+    federation = fedmin.data.partition(wine, fedmin.data.IID(3))
     result = fedmin.minimize(fedmin.Softmax(13, 3), federation, mine, rounds=1)
     result.save(tmp_path)
     assert fedmin.Result.load(tmp_path, also=[Mine]).method == mine
@@ -229,6 +230,7 @@ def test_a_class_of_ones_own_is_made_if_it_is_given(tmp_path):
 
 def test_a_method_that_a_user_has_registered_runs_and_is_found_again(tmp_path, monkeypatch):
     text = FILE.format(method='name = "mine"\nstep = 0.2')
+    text = text.replace("[partition]", "standardize = true\n[partition]")
     with pytest.raises(ConfigError, match="unknown method 'mine'"):
         fitted(Config(text).jobs()[0])
     monkeypatch.setitem(METHODS, "mine", Mine)

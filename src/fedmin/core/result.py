@@ -56,7 +56,8 @@ class Result:
     in words.
 
     >>> import fedmin
-    >>> federation = fedmin.data.partition(fedmin.data.load("wine"), fedmin.data.IID(3))
+    >>> table = fedmin.data.load("wine").standardized()
+    >>> federation = fedmin.data.partition(table, fedmin.data.IID(3))
     >>> result = fedmin.minimize(fedmin.Softmax(13, 3), federation, fedmin.FedSGD(0.01), rounds=2)
     >>> result.history["round"]
     array([0, 1, 2])
@@ -106,7 +107,8 @@ class Result:
         method reports, and of a `Measure`, less is better unless `rising` says otherwise.
 
         >>> import fedmin
-        >>> federation = fedmin.data.partition(fedmin.data.load("wine"), fedmin.data.IID(3))
+        >>> table = fedmin.data.load("wine").standardized()
+        >>> federation = fedmin.data.partition(table, fedmin.data.IID(3))
         >>> problem = fedmin.Softmax(13, 3)
         >>> result = fedmin.minimize(problem, federation, fedmin.FedSGD(0.01), rounds=2)
         >>> result.first("objective", 0.0) is None
@@ -150,7 +152,8 @@ class Result:
         these are what a `Checkpoint` keeps.
 
         >>> import tempfile, fedmin
-        >>> federation = fedmin.data.partition(fedmin.data.load("wine"), fedmin.data.IID(3))
+        >>> table = fedmin.data.load("wine").standardized()
+        >>> federation = fedmin.data.partition(table, fedmin.data.IID(3))
         >>> problem = fedmin.Softmax(13, 3)
         >>> result = fedmin.minimize(problem, federation, fedmin.FedSGD(0.01), rounds=2)
         >>> with tempfile.TemporaryDirectory() as folder:
