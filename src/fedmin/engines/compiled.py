@@ -78,5 +78,9 @@ def form_of(*trees: Any) -> Hashable:
     for tree in trees:
         leaves, structure = jax.tree.flatten(tree)
         found.append((structure, tuple(map(leaf, leaves))))
-    settings = jax.config.jax_enable_x64, jax.config.jax_numpy_dtype_promotion  # type: ignore[attr-defined]
+    settings = (
+        jax.config.jax_enable_x64,  # type: ignore[attr-defined]
+        jax.config.jax_numpy_dtype_promotion,  # type: ignore[attr-defined]
+        jax.config.read("jax_disable_most_optimizations"),  # which decides the last digits
+    )
     return tuple(found), settings
