@@ -5,6 +5,7 @@ where there are no more the compiler dies without a word. So the least recently 
 forgotten, each by itself: a user's own compiled functions are never touched.
 """
 
+import functools
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -54,7 +55,11 @@ class Filtered:
     """`eqx.filter_jit`, whose programs can be forgotten like those of `jax.jit`."""
 
     def __init__(self, function: Callable):
-        self.jitted: Any = eqx.filter_jit(function)
+        @functools.wraps(function)
+        def own(*args: Any) -> Any:  # else every form would find the programs of all others
+            return function(*args)
+
+        self.jitted: Any = eqx.filter_jit(own)
 
     def __call__(self, *args: Any) -> Any:
         return self.jitted(*args)
