@@ -76,8 +76,7 @@ def serve_grid(grid: Grid, settings: Mapping[str, Any]) -> Outcome:
     out, nodes = str(settings.get("out", "runs")), Nodes(grid)
     path = lambda key: Path(str(settings[key])) if settings.get(key) else None
     own = OwnFiles(path("test"), path("server-rows"))
-    door = GridDoor(nodes, config.terms.sites)
-    door.check_hello = misfit
+    door = GridDoor(nodes, config.terms.sites, misfit)
     if mode == "messages":
         return serve_at(config, out, door, own)
     with tempfile.TemporaryDirectory() as home:
@@ -104,7 +103,7 @@ class _Opened:
             self.door.sites[name]: self._signed(name, words, authority)
             for name, words in said_by_sites.items()
         }
-        streams = StreamDoor(Identity.load(keys), config.terms.sites, self.listen)
+        streams = StreamDoor(Identity.load(keys), config.terms.sites, self.listen, misfit)
         address = f"{self.host}:{streams.port}"
         log.info("listening at %s", address)
         records = {node: one._replace(address=address).record() for node, one in openings.items()}

@@ -63,8 +63,7 @@ class Place(NamedTuple):
 class Door(Protocol):
     """How sites come into a run, and the way to them: streams, or the grid of Flower."""
 
-    check_hello: Callable[[str, dict[str, Any]], str]  # a site's name and words: "" or why not
-    check_ready: Callable[[str, dict[str, Any]], str]
+    check_ready: Callable[[str, dict[str, Any]], str]  # a site's name and words: "" or why not
 
     def wait_for_hellos(self, seconds: float, interrupt: Callable[[], str]) -> dict[str, Any]:
         """What every site says of itself."""
@@ -102,7 +101,7 @@ def serve(
     if identity.role != "server":
         raise ValueError(f"{place.keys} holds the certificate of a {identity.role}, not a server's")
     assert config.terms is not None
-    door = StreamDoor(identity, config.terms.sites, place.listen)
+    door = StreamDoor(identity, config.terms.sites, place.listen, misfit)
     log.info("listening at %s", place.listen.rpartition(":")[0] + f":{door.port}")
     place.told(door.port)
     own = OwnFiles(place.test, place.server_rows)
@@ -126,7 +125,6 @@ def serve_at(
         if ended(folder):
             result, was_there = load(folder), True
         else:
-            door.check_hello = misfit
             served = _Served(config, job, folder, own, door, interrupt)
             result, was_there = served.run(progress), False
         words = {"status": result.status, "reason": result.reason, "rounds": result.rounds}

@@ -143,9 +143,14 @@ def too_short_lived(messages: Messages, roster: Roster) -> str:
 class GridDoor:
     """How sites come into a run whose messages go through the grid."""
 
-    def __init__(self, nodes: Nodes, names: tuple[str, ...]):
+    def __init__(
+        self,
+        nodes: Nodes,
+        names: tuple[str, ...],
+        check_hello: Callable[[str, dict[str, Any]], str],
+    ):
         self.nodes, self.names = nodes, names
-        self.check_hello: Callable[[str, dict[str, Any]], str] = lambda name, words: ""
+        self.check_hello = check_hello
         self.check_ready: Callable[[str, dict[str, Any]], str] = lambda name, words: ""
         self.sites: dict[str, int] = {}  # the node of each site
         self.words: dict[str, dict[str, Any]] = {}  # what it said of itself
