@@ -9,7 +9,7 @@ SOURCES := src tests benchmarks experiments examples
 # every method against its oracle, its minimizer, its central form and the loopback; all examples
 FULL_XLA := examples or oracles or (loopback_agree and changed) or reaches_the_minimizer or is_central
 
-.PHONY: help demo deploy-demo test check test-full-xla test-flower mutants format bench docs clean
+.PHONY: help demo deploy-demo test check test-full-xla test-thorough test-flower mutants format bench docs clean
 
 help:
 	@echo "make demo            FedAvg against SCAFFOLD on non-IID digits, ending with a picture"
@@ -17,6 +17,7 @@ help:
 	@echo "make test            all tests"
 	@echo "make check           format, lint and types, then all tests"
 	@echo "make test-full-xla   some tests, compiled as for users"
+	@echo "make test-thorough   what make test passes by: quick claims, all combinations"
 	@echo "make mutants         a few dozen small changes of the library: do the tests notice?"
 	@echo "make test-flower     fedmin as a Flower app, with a real SuperLink and two SuperNodes"
 	@echo "make docs            the documentation, into site/"
@@ -57,6 +58,10 @@ test-full-xla: $(VENV)/.installed-dev
 	FEDMIN_TEST_XLA=full $(BIN)/python -m pytest -n 2 tests/test_oracles.py tests/test_common.py \
 		tests/test_docs.py -k "$(FULL_XLA)" $(ARGS)
 
+# quick claims of the papers, and the combinations that `make test` passes by
+test-thorough: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n 2 -m thorough $(ARGS)
+
 # what the nearest tests do not notice is tried against all of them: hours, or less with ARGS=--near
 mutants: $(VENV)/.installed-dev
 	nice $(BIN)/python tests/mutants.py $(ARGS)
@@ -83,4 +88,4 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(FLOWER) fedmin-demo site .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(FLOWER) fedmin-demo fedmin-deploy site .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import tempfile
 from pathlib import Path
 
 # three devices on any machine, so that clients over devices and an idle device can be tested
@@ -20,10 +21,9 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 import known  # noqa: E402
-from experiments.paper import compiled_quickly  # noqa: E402
 
-# Compiling is most of what tests do, and takes half the time without XLA's newer emitters. With
-# FEDMIN_TEST_XLA=full it compiles as a user's does: `make test-full-xla`
+# Compiling is most of what tests do, and takes half the time without XLA's newer emitters and most
+# of its optimizations. With FEDMIN_TEST_XLA=full it compiles as a user's does: `make test-full-xla`
 XLA = os.environ.get("FEDMIN_TEST_XLA", "quick")
 if XLA not in ("quick", "full"):
     raise pytest.UsageError(f'FEDMIN_TEST_XLA must be "quick" or "full", got {XLA!r}')
@@ -34,6 +34,13 @@ _faster = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_
 _quick = f"{_flags or ''} {_faster}"
 if XLA == "quick":
     os.environ["XLA_FLAGS"] = _quick
+    jax.config.update("jax_disable_most_optimizations", True)
+    # two runs of one form compile the same program twice; a folder of this process's own, since
+    # another that is killed, or that writes at the same time, would leave half a file
+    _compiled = tempfile.TemporaryDirectory(prefix="fedmin-compiled-")
+    jax.config.update("jax_compilation_cache_dir", _compiled.name)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 jax.devices()
 os.environ.pop("XLA_FLAGS", None)
 if _flags is not None:
@@ -52,13 +59,6 @@ settings.load_profile("fedmin")
 
 def pytest_report_header():
     return f"FEDMIN_TEST_XLA={XLA}"
-
-
-@pytest.fixture(scope="module")
-def quick_to_compile():
-    """For files whose many small programs are run for a moment only: compiling is most of it."""
-    with compiled_quickly(XLA == "quick"):
-        yield
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
     make mutants                                  a few dozen, with the seed in the result
     python tests/mutants.py --count 40 --seed 7   others
     python tests/mutants.py --near                survivors not against all tests
+    python tests/mutants.py --near --go-on        go on where it was stopped
 
 A change is one operator, comparison, sign, `not` or constant in one line of a file. Defaults and
 what is only printed are left alone. The changed file is in a copy of the tree, and a test that
@@ -14,22 +15,20 @@ import argparse
 import ast
 import itertools
 import json
-import os
 import random
 import re
-import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
+from nearest import ROOT, near
+from reliability import commit
+from trying import Copy
+
 RESULT = ROOT / "docs" / "mutants.json"
 ROOMS = ("methods", "domains", "server", "engines", "channels", "privacy")
-PARTS = ("src", "tests", "experiments", "examples", "docs", "pyproject.toml", "README.md")
 OPERATORS = {
     ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "/"), ast.Div: ("/", "*"),
     ast.FloorDiv: ("//", "*"), ast.Mod: ("%", "*"), ast.Pow: ("**", "*"), ast.MatMult: ("@", "*"),
@@ -136,77 +135,7 @@ def _parses(text: str) -> bool:
     return True
 
 
-# ---------------------------------------------------------------- which tests look at a file
-
-
-def tests_of(file: str) -> list[str]:
-    """Files of tests that name what is in this file, those that name it most often first."""
-    path = ROOT / "src" / "fedmin" / file
-    tree = ast.parse(path.read_text("utf-8"))
-    names = {
-        path.stem,
-        *(n.name for n in tree.body if isinstance(n, ast.ClassDef | ast.FunctionDef)),
-    }
-    word = re.compile(r"\b(" + "|".join(map(re.escape, names)) + r")\b")
-    counted = {}
-    for test in sorted((ROOT / "tests").rglob("test_*.py")):
-        text = test.read_text("utf-8")
-        if found := len(word.findall(text)):
-            own = test.stem in (f"test_{path.stem}", f"test_{path.parent.name}")
-            counted[str(test.relative_to(ROOT))] = (not own, -found / len(text))
-    return sorted(counted, key=counted.__getitem__)[:4] or ["tests/test_engines.py"]
-
-
-# ---------------------------------------------------------------- trying one
-
-
-class Copy:
-    """A copy of the tree, in which one file at a time is changed."""
-
-    def __init__(self, folder: Path, seconds: float):
-        self.folder, self.seconds = folder, seconds
-        ignored = shutil.ignore_patterns("__pycache__", ".*", "site")
-        for part in PARTS:
-            if (ROOT / part).is_dir():
-                shutil.copytree(ROOT / part, folder / part, ignore=ignored)
-            else:
-                shutil.copy(ROOT / part, folder / part)
-
-    def pytest(self, *words: str) -> tuple[str, list[str]]:
-        """ "passed", "failed" or "too long", and the tests that failed."""
-        env = {**os.environ, "PYTHONPATH": str(self.folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-        public = ROOT.parent / "shared" / "data"
-        if public.is_dir():
-            env.setdefault("FEDMIN_DATA", str(public))
-        seconds = self.seconds * (4 if words == ("tests",) else 1)
-        try:
-            done = subprocess.run(
-                [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *words],
-                cwd=self.folder, env=env, text=True, capture_output=True, timeout=seconds,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return "too long", []
-        failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
-        return ("failed" if done.returncode else "passed"), failed
-
-    def tried(self, change: Change, tests: list[str]) -> tuple[str, str]:
-        """Whether these tests notice the change, and by which test."""
-        path = self.folder / "src" / "fedmin" / change.file
-        text = path.read_text("utf-8")
-        path.write_text(change.applied(text), "utf-8")
-        try:
-            for test in tests:
-                outcome, failed = self.pytest(test)
-                if outcome != "passed":
-                    break
-        finally:
-            path.write_text(text, "utf-8")
-        if outcome == "passed":
-            return "not noticed", ""
-        # what fails or lasts too long without the change, too, has not noticed it
-        by = next((one for one in failed if "::" in one), test)
-        without, _ = self.pytest(by)
-        return ("noticed" if without == "passed" else f"unclear: {without} without it"), by
+# ---------------------------------------------------------------- some of them
 
 
 def sample(count: int, seed: int, only: str = "") -> list[Change]:
@@ -234,27 +163,43 @@ def main() -> None:
     words = argparse.ArgumentParser("tests/mutants.py", description=__doc__.splitlines()[0])
     words.add_argument("--count", type=int, default=36)
     words.add_argument("--seed", type=int, default=0)
-    words.add_argument("--seconds", type=float, default=900, help="for one file of tests")
+    words.add_argument("--seconds", type=float, default=120, help="of processor time for a change")
     words.add_argument("--only", default="", help="files whose path has this pattern")
     words.add_argument("--near", action="store_true", help="survivors not against all tests")
+    words.add_argument("--again", action="store_true", help="those of --out that were not noticed")
+    words.add_argument("--go-on", action="store_true", help="with those that --out has not yet")
+    words.add_argument("--also", nargs="*", default=[], help="with --again: files of tests")
     words.add_argument("--out", type=Path, default=RESULT)
     asked = words.parse_args()
     before = json.loads(asked.out.read_text("utf-8")) if asked.out.exists() else {}
-    judged = before.get("judged", {})
     where = asked.only.replace("|", ", ") or ", ".join(ROOMS)  # a bar would end a table's cell
-    against = "the nearest tests only" if asked.near else "all tests"
-    lines = []
+    against = f"the nearest tests, {asked.seconds:g} s each" if asked.near else "all tests"
+    head = {"where": where, "against": against}
+    lines, chosen = [], sample(asked.count, asked.seed, asked.only)
+    if asked.again or asked.go_on:
+        lines = before.get("changes", [])
+    if asked.again:
+        head = {"where": before["where"], "against": before["against"]}
+        chosen = sample(before["tried"], before["seed"], asked.only)
     with tempfile.TemporaryDirectory() as folder:
         copy = Copy(Path(folder), asked.seconds)
-        for change in sample(asked.count, asked.seed, asked.only):
-            outcome, by = copy.tried(change, tests_of(change.file))
-            if outcome == "not noticed" and not asked.near:
-                outcome, by = copy.tried(change, ["tests"])
-            line = {**shown(change), "outcome": outcome, "by": by}
-            lines.append(line)
+        for change in chosen:
+            words_of = shown(change)
+            same = [x for x in lines if words_of.items() <= x.items()]
+            if same and (asked.go_on or same[0]["outcome"] == "noticed"):
+                continue
+            close = near(change.file, change.line)
+            outcome, by, count = copy.tried(change, close, asked.also)
+            if outcome == "not noticed" and not asked.near and not asked.again:
+                copy.seconds, few = 40 * asked.seconds, copy.seconds
+                outcome, by, count = copy.tried(change, close, ["tests"])
+                copy.seconds = few
+            line = {**words_of, "outcome": outcome, "by": by, "tests": count}
+            lines = [line if x in same else x for x in lines] if same else [*lines, line]
             print(json.dumps(line), flush=True)
-            kept = {"where": where, "against": against, **summary(lines, judged, asked.seed)}
+            kept = {**head, **summary(lines, before.get("judged", {}), asked.seed)}
             asked.out.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
+        copy.close()
     print(
         f"{kept['noticed']} of {kept['that count']} noticed; next: python -m tests.reliability page"
     )
@@ -264,7 +209,7 @@ def summary(lines: list[dict], judged: dict[str, str], seed: int) -> dict:
     """What is written down: equivalent changes do not count, with the reason given by hand."""
     counted = [x for x in lines if f"{x['file']}: {x['after']}" not in judged]
     return {
-        "date": time.strftime("%Y-%m-%d"), "seed": seed, "tried": len(lines),
+        "date": time.strftime("%Y-%m-%d"), "commit": commit(), "seed": seed, "tried": len(lines),
         "that count": len(counted), "noticed": sum(x["outcome"] == "noticed" for x in counted),
         "unclear": sum(x["outcome"].startswith("unclear") for x in counted),
         "judged": judged, "changes": lines,

@@ -4,13 +4,19 @@
     python -m tests.reliability flips      every flipped bit and every truncation of a checkpoint
     python -m tests.reliability results    the same of the files of a result
     python -m tests.reliability cost       what checkpoints cost
+    python -m tests.reliability halves     100,000 changed messages to each half; halves=1000: fewer
+    python -m tests.reliability pairs      every method with every channel
     python -m tests.reliability page       the page, from the figures in docs/reliability.json
 
 Fuzzers write theirs by `python -m tests.fuzz NAME --count N --json docs/reliability.json`, and
 `make mutants` its own into docs/mutants.json; `page` then makes the page from all of them.
 """
 
+import fcntl
 import json
+import os
+import re
+import subprocess
 import sys
 import tempfile
 import time
@@ -23,6 +29,7 @@ FIGURES = ROOT / "docs" / "reliability.json"
 MUTANTS = ROOT / "docs" / "mutants.json"  # of tests/mutants.py
 PAGE = ROOT / "docs" / "reliability.md"
 KILLS = 8  # of each kind of run
+MESSAGES = 100_000  # to each half of a run
 RUNS = 1500  # of the flipped bits after which a whole run is gone on with; all others are read only
 SECONDS = 20.0  # of a run whose checkpoints are timed
 
@@ -51,6 +58,33 @@ PROMISES = [
         "test_checkpoint.py: test_killed_at_any_moment_it_ends_the_same, test_goes_on_bit_for_bit",
         "{kills} kills of {kinds} kinds of runs, **{differences} differences**",
         "python -m tests.reliability kills",
+    ),
+    Promise(
+        "deployed",
+        "Sites and servers that are real processes, over gRPC with TLS, killed at any moment and "
+        "started again: the run ends bit for bit as one in loopback with the same presence: model, "
+        "history, ledger.",
+        "test_deploy.py: test_killed_sites_and_a_killed_server_change_nothing, test_presence.py: "
+        "test_whoever_is_killed_it_ends_as_if_nobody_had_been, "
+        "test_keys_are_exchanged_anew_when_anybody_was_killed",
+        "{kills} kills ({server} of servers, {site} of sites) of {kinds} kinds of runs, {absent} "
+        "absences on the way, **{differences} differences**",
+        "python -m tests.kills_deployed --count 30 --record",
+    ),
+    Promise(
+        "deployed columns",
+        "The same where clients hold columns and seal messages for each other.",
+        "test_presence.py: test_keys_are_exchanged_anew_when_anybody_was_killed",
+        "{kills} kills ({server} of servers, {site} of sites), **{differences} differences**",
+        "python -m tests.kills_deployed --only columns --count 5 --record",
+    ),
+    Promise(
+        "networks",
+        "On a bad network a run goes on and ends, or says for whom it waits; its bits are those of "
+        "one in loopback with the same presence.",
+        "test_grpc.py: test_a_site_that_comes_when_the_run_is_over_is_told_so",
+        "{cases} networks in namespaces, under load, **{failed} failed**. {said}",
+        "python -m tests.networks --record",
     ),
     Promise(
         "flips",
@@ -92,9 +126,27 @@ PROMISES = [
         "make test ARGS=tests/test_locks.py",
     ),
     _fuzzed("toml", "No configuration file ends in a traceback, or means what it does not say."),
+    _fuzzed("sites", "No site's own file does, nor the rows that it names."),
     _fuzzed("folders", "No folder of a run breaks a report or a comparison."),
     _fuzzed("readers", "No file of data breaks its reader, or is read as what it is not."),
     _fuzzed("wire", "No message crashes a party or is taken for what it is not."),
+    Promise(
+        "halves",
+        "Neither half of a run takes a message that was damaged, cut, replayed or re-addressed.",
+        "test_sessions.py: test_mutants_of_what_a_site_is_asked, "
+        "test_mutants_of_what_a_server_is_answered",
+        "{each:,} such messages to each half: **{failed} tests failed**, {passed} passed",
+        "python -m tests.reliability halves",
+    ),
+    Promise(
+        "pairs",
+        "Every method comes near the minimum through every channel, refuses it, or says that it "
+        "does not get there.",
+        "test_pairs.py: test_a_pair_works_or_says_that_it_does_not, test_who_refuses_what",
+        "{worked} pairs of a case and a channel work or say that they do not, {refused} are "
+        "refused, **{failed} do neither**",
+        "python -m tests.reliability pairs",
+    ),
     Promise(
         "mutants",
         "A change of the code is noticed by a test.",
@@ -148,17 +200,32 @@ def _said(promise: Promise, known: dict[str, Any]) -> str:
     if promise.key not in known:
         return "**not measured yet** |"
     figures = {"accepted": 0, "refused": 0, **known[promise.key]}
-    date = figures.pop("date")
-    return f"{promise.figures.format(**figures)} | {date}"
+    when = figures.pop("date") + (f", `{figures['commit']}`" if "commit" in figures else "")
+    return f"{promise.figures.format(**figures)} | {when}"
 
 
-def keep(key: str, figures: dict[str, Any]) -> None:
-    """Write figures down, with the day, and the page anew."""
-    known = json.loads(FIGURES.read_text("utf-8")) if FIGURES.exists() else {}
-    known[key] = {**figures, "date": time.strftime("%Y-%m-%d")}
-    FIGURES.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", "utf-8")
-    PAGE.write_text(page(), "utf-8")
+def keep(key: str, figures: dict[str, Any], path: Path | None = None) -> None:
+    """Write figures down, with the day and the commit; those of the page, and the page anew."""
+    path = path or FIGURES
+    with path.open("a+", encoding="utf-8") as file:  # campaigns beside each other wait here
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        known = json.loads(file.read() or "{}")
+        known[key] = {**figures, "date": time.strftime("%Y-%m-%d"), "commit": commit()}
+        file.truncate(0)
+        file.write(json.dumps(known, indent=1, sort_keys=True) + "\n")
+    if path == FIGURES:
+        PAGE.write_text(page(), "utf-8")
     print(key, figures, flush=True)
+
+
+def commit() -> str:
+    """The commit that is measured; with a + if the library was changed since."""
+    told = lambda *words: subprocess.run(
+        ["git", *words], cwd=ROOT, text=True, capture_output=True, check=False
+    ).stdout.strip()
+    changed = told("status", "--porcelain", "--", "src")
+    return told("rev-parse", "--short=8", "HEAD") + ("+" if changed else "")
 
 
 # ---------------------------------------------------------------- what is measured
@@ -244,6 +311,36 @@ def results() -> dict[str, Any]:
     return found
 
 
+def _tested(words: list[str], **settings: str) -> dict[str, int]:
+    """How many tests passed, failed and were skipped in a run of their own, with these settings."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", *words],
+        cwd=ROOT, text=True, capture_output=True, check=False, env={**os.environ, **settings},
+    )  # fmt: skip
+    print(done.stdout[-4000:], flush=True)
+    last = (done.stdout.strip().splitlines() or [""])[-1]
+    found = {word: int(n) for n, word in re.findall(r"(\d+) (passed|failed|skipped|error)", last)}
+    if not found:
+        raise RuntimeError(f"pytest said {done.stdout[-300:]!r} {done.stderr[-300:]!r}")
+    return {"passed": 0, "failed": 0, "skipped": 0, "error": 0, **found}
+
+
+def halves(count: str = "") -> dict[str, Any]:
+    """So many messages to each half of a run, damaged, cut, replayed or re-addressed."""
+    each = int(count or MESSAGES)
+    words = ["tests/test_sessions.py", "-k", "test_mutants_of_what"]
+    found = _tested(words, FEDMIN_MUTANTS=str(2 * each))
+    return {"each": each, "passed": found["passed"], "failed": found["failed"] + found["error"]}
+
+
+def pairs() -> dict[str, Any]:
+    """Every method with every channel."""
+    words = ["tests/test_pairs.py", "-k", "test_a_pair_works"]
+    found = _tested(words, FEDMIN_PAIRS="all")
+    failed = found["failed"] + found["error"]
+    return {"worked": found["passed"], "refused": found["skipped"], "failed": failed}
+
+
 def cost() -> dict[str, Any]:
     """What part of a run's time goes into its checkpoints, as they are by default."""
     import fedmin
@@ -300,7 +397,10 @@ def _timed(problem: Any, federation: Any, method: Any) -> tuple[float, float, in
 def main() -> int:
     """Measure what is asked for."""
     known: dict[str, Callable[..., Any]]
-    known = {"kills": kills, "flips": flips, "results": results, "cost": cost}
+    known = {
+        "kills": kills, "flips": flips, "results": results, "cost": cost, "halves": halves,
+        "pairs": pairs,
+    }  # fmt: skip
     for word in sys.argv[1:]:
         name, _, more = word.partition("=")
         if name == "page":

@@ -116,7 +116,15 @@ def test_fewer_bytes_up_and_as_many_down(apart):
 
 
 def test_every_channel_is_tested():
-    assert set(CHANNELS.values()) == {fedmin.Plain, fedmin.TopK, fedmin.Clip, fedmin.Chain}
+    assert set(CHANNELS.values()) == {
+        fedmin.Plain,
+        fedmin.TopK,
+        fedmin.Clip,
+        fedmin.Chain,
+        fedmin.HomomorphicSum,
+        fedmin.Noise,  # tests/test_noise.py
+        fedmin.SecureSum,  # tests/test_secure_sum.py
+    }
 
 
 @pytest.mark.parametrize("bound", [0.3, 2.0, 1e3])

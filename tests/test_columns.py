@@ -62,9 +62,6 @@ def test_a_client_sees_its_own_columns(sizes):
             assert taken.x.shape == (len(rows), width)
 
 
-pytestmark = pytest.mark.usefixtures("quick_to_compile")
-
-
 @pytest.mark.parametrize("labels", ["everyone", "server", "b"])
 def test_labels_are_only_where_they_belong(labels):
     federation = split((3, 1, 3), labels=labels)

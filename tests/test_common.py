@@ -27,9 +27,7 @@ ROUTES = {
 }
 
 
-# compiling is most of the time, and most of what is tested here does not need optimized programs
 pytestmark = [
-    pytest.mark.usefixtures("quick_to_compile"),
     # one case goes through all routes, with everybody and with some
     pytest.mark.filterwarnings("ignore:FedFW.*its steps are for clients:RuntimeWarning"),
 ]

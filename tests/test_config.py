@@ -238,6 +238,12 @@ def test_a_list_is_one_value_where_the_field_takes_it_and_a_grid_elsewhere(text,
         np.testing.assert_array_equal(found.federation.weights, pieces.federation.weights)
 
 
+def test_a_list_for_a_key_that_nobody_has_is_no_grid():
+    text = domain('name = "groupl1ball"\nradius = 1\ngroups = [0, 0, 1]')
+    with pytest.raises(ConfigError, match="groupl1ball has no 'groups'; did you mean 'group'"):
+        fitted(Config(text).jobs()[0])
+
+
 def test_standardizing_is_what_the_file_says():
     plain, scaled = (
         Config(FILE.replace("standardize = true", f"standardize = {word}"))

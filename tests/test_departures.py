@@ -29,6 +29,22 @@ def test_a_whole_log_is_in_order(log):
     assert log.stat().st_mode & 0o777 == 0o600
 
 
+def test_the_sums_are_what_the_ledger_counts_then_the_rest(tmp_path):
+    path = tmp_path / "site.log"
+    with Departures(path, "a") as open_log:
+        for t, size in ((0, 8), (1, 8), (1, 8), (2, 5)):  # round 1 was asked anew
+            parts = {"update": size - 3, "count": 3}
+            open_log.add(bytes([t] * size), run="7f", round=t, parts=parts, asked=bytes([t]))
+        open_log.add(b"no", run="7f", round=3, kind="refusal")
+        open_log.add(b"kept", run="7f", round=3, kind="kept")
+        open_log.add(b"kept!", run="7f", round=4, kind="kept")
+    assert departures.totals(read(path)) == [
+        ["up update", "3", "12"], ["up count", "3", "9"], ["sent again, or anew", "1", "8"],
+        ["kept", "2", "9"], ["refusal", "1", "2"], ["all", "7", "40"],
+    ]  # fmt: skip
+    assert departures.totals([]) == [["all", "0", "0"]]
+
+
 def changed(log: Path, change) -> str:
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join(change(lines)))

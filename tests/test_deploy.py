@@ -7,14 +7,21 @@ import os
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 import conftest
 import fedmin
+from fedmin.privacy.authority import make_authority, sign
+from fedmin.privacy.certificates import KeysError
 from fedmin.privacy.departures import verify
+from fedmin.privacy.endorsed import endorsement
+from fedmin.privacy.identity import Identity, make_request
 from fedmin.runs.config import Config
 from fedmin.runs.deploying import Parties, prepare
+from fedmin.runs.joining import own_signer
 from fedmin.runs.reading import folders_of, load
 
 RUN = """
@@ -38,12 +45,13 @@ checkpoint_rounds = 15
 [federation]
 sites = ["a", "b", "c"]
 deadline = 120.0
+secrets = "seed"
 """
 
 
-def in_loopback(folder, environment) -> fedmin.Result:
+def in_loopback(folder, environment, text=RUN) -> fedmin.Result:
     """The same file in one process, which compiles as the others do."""
-    (folder / "quiet.toml").write_text(RUN.replace("[run]", '[run]\nengine = "loopback"'))
+    (folder / "quiet.toml").write_text(text.replace("[run]", '[run]\nengine = "loopback"'))
     path = os.pathsep.join(p for p in sys.path if p)
     command = [sys.executable, "-m", "fedmin.cli", "run", "quiet.toml", "--out", "quiet", "--quiet"]
     env = {**os.environ, "FEDMIN_DEVICES": "1", "PYTHONPATH": path, **environment}
@@ -93,3 +101,80 @@ def test_killed_sites_and_a_killed_server_change_nothing(tmp_path):
     assert found.ledger.by_kind() == quiet.ledger.by_kind()
     for name in deployed.names:
         assert verify(deployed.site_file(name).parent / f"{name}.log").wrong == ""
+
+
+def test_secure_sums_between_machines(tmp_path):
+    """Keys that certificates endorse, over mutual TLS: the bits and the bytes of a loopback."""
+    text = RUN.replace("rounds = 60\nevery = 20\ncheckpoint_rounds = 15", "rounds = 3\nevery = 3")
+    text += '[channel]\nname = "secure_sum"\n'
+    environment = {**conftest.QUICKLY, "JAX_ENABLE_X64": "0"}
+    deployed = prepare(Config(text), tmp_path / "parties", 3)
+    parties = Parties(deployed, environment)
+    try:
+        parties.start_server()
+        for name in deployed.names:
+            parties.start_site(name)
+        assert parties.wait(240) == 0
+    finally:
+        parties.stop()
+    (folder,) = folders_of([deployed.runs]).values()
+    found, quiet = load(folder), in_loopback(tmp_path, environment, text)
+    np.testing.assert_array_equal(found.solution, quiet.solution)
+    np.testing.assert_array_equal(found.history["objective"], quiet.history["objective"])
+    assert found.ledger.by_kind() == quiet.ledger.by_kind()
+    assert found.ledger.by_kind()["channel up sealed"] == 3 * 3 * 3 * 80
+
+
+@pytest.mark.thorough
+def test_homomorphic_sums_between_machines(tmp_path):
+    """The same with ciphertexts; what is opened has noise of 1.5e-11, so not bit for bit."""
+    text = RUN.replace("rounds = 60\nevery = 20\ncheckpoint_rounds = 15", "rounds = 3\nevery = 3")
+    text += '[channel]\nname = "homomorphicsum"\n'
+    environment = {**conftest.QUICKLY, "JAX_ENABLE_X64": "0"}
+    deployed = prepare(Config(text), tmp_path / "parties", 3)
+    parties = Parties(deployed, environment)
+    try:
+        parties.start_server()
+        for name in deployed.names:
+            parties.start_site(name)
+        assert parties.wait(240) == 0
+    finally:
+        parties.stop()
+    (folder,) = folders_of([deployed.runs]).values()
+    found, quiet = load(folder), in_loopback(tmp_path, environment, text)
+    np.testing.assert_allclose(found.solution, quiet.solution, rtol=1e-5, atol=1e-6)
+    assert found.ledger.by_kind() == quiet.ledger.by_kind()
+    assert found.ledger.by_kind()["up cipher"] == 3 * 3 * 262_656
+
+
+def test_a_site_signs_with_those_whom_its_own_authority_knows(tmp_path):
+    """A server's roster with a key that no certificate endorses is refused by the site."""
+    roster = SimpleNamespace(clients=3, names=("a", "b", "c"), identities=())
+    people = {}
+    for home, names in (("ours", "abc"), ("theirs", "c")):
+        make_authority(tmp_path / home)
+        for name in names:
+            place = tmp_path / home / name
+            sign(tmp_path / home, make_request(place, name), out=place)
+            people[home, name] = Identity.load(place)
+    me = people["ours", "a"]
+    said = [endorsement(people["ours", name]) for name in "abc"]
+
+    def signer(words, keys=None, identity=me):
+        roster.identities = tuple(keys or (one["key"] for one in words))
+        return own_signer(identity, roster, words, 0)
+
+    assert len(signer(said)) == 32
+    swapped = endorsement(people["theirs", "c"])
+    with pytest.raises(KeysError, match="not signed by the authority"):
+        signer([*said[:2], swapped])
+    with pytest.raises(KeysError, match="is not endorsed by it"):
+        signer([*said[:2], {**said[2], "key": swapped["key"]}])
+    with pytest.raises(KeysError, match="comes with the certificate of b"):
+        signer([*said[:2], said[1]])
+    with pytest.raises(ValueError, match="another signing key for c than c endorsed"):
+        signer(said, [said[0]["key"], said[1]["key"], swapped["key"]])
+    with pytest.raises(ValueError, match="needs a signing key of every site"):
+        signer(said[:2])
+    with pytest.raises(ValueError, match="an authority that is not the server's"):
+        signer(said, identity=None)

@@ -22,7 +22,6 @@ from fedmin import (
 )
 from fedmin.client.atoms import dense
 
-pytestmark = pytest.mark.usefixtures("quick_to_compile")
 D = 6
 PARTS = {"a": (2, 2), "b": (2,)}
 LOW, HIGH = np.array([-1.0, 0, 0.5, -2, 0, -3]), np.array([1.0, 2, 1, 0, 3, -1])

@@ -14,8 +14,6 @@ from fedmin.engines import compiled
 from fedmin.engines.simulator import program
 from fedmin.engines.simulator.program import SEGMENT
 
-pytestmark = pytest.mark.usefixtures("quick_to_compile")
-
 ENGINES = [ONE_BY_ONE, fedmin.Simulator(chunk=2, devices=2), fedmin.Loopback()]
 
 

@@ -9,8 +9,6 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import fedmin
 
-pytestmark = pytest.mark.usefixtures("quick_to_compile")
-
 
 def test_scikit_learns_own_checks():
     with warnings.catch_warnings():

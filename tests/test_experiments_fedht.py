@@ -1,12 +1,9 @@
 """The machinery of experiments/fedht, tiny: it runs, keeps what it ran, and its rules are right."""
 
 import numpy as np
-import pytest
 
 from experiments.fedht import claims, worlds
 from experiments.fedht.runs import Curve, Spec
-
-pytestmark = pytest.mark.usefixtures("quick_to_compile")
 
 
 def curve(objective, status="done", method="fedht", sent=1.0) -> Curve:

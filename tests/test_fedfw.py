@@ -14,7 +14,6 @@ from fedmin.client.routes import Atoms, Copies, SharedAtoms
 from test_oracles import cohorts
 
 pytestmark = [
-    pytest.mark.usefixtures("quick_to_compile"),
     # the paper's steps, with everybody and with some: what they compute is what is tested
     pytest.mark.filterwarnings("ignore:FedFW.*its steps are for clients:RuntimeWarning"),
 ]

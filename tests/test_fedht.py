@@ -11,9 +11,9 @@ import known
 from agreement import ONE_BY_ONE, run
 from cases import keep
 from fedmin import DistributedIHT, FedHT, FedIterHT, Full, L0Ball, LeastSquares, over
+from fedmin.methods.fedht import stable_for
 from fedmin.server.quasi_newton import compact, lbfgs
 
-pytestmark = pytest.mark.usefixtures("quick_to_compile")
 ROUNDS = 5
 SPARSE = known.sparse_logistic()
 
@@ -82,6 +82,12 @@ def test_the_true_support_is_found(method):
     assert result.final("stable") == 15
     assert result.rounds < 60
     np.testing.assert_allclose(result.solution, truth.truth["model"], atol=0.05)
+
+
+def test_a_support_that_changes_is_new():
+    old = jnp.array([1.0, 0.0, 2.0])
+    same, other = jnp.array([3.0, 0.0, -1.0]), jnp.array([3.0, 1.0, 0.0])
+    assert [int(stable_for(jnp.int32(4), old, new)) for new in (same, other)] == [5, 0]
 
 
 @pytest.mark.parametrize("kind", [FedHT, FedIterHT])

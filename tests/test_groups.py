@@ -20,7 +20,6 @@ from fedmin.data import IID, Table, hold_out, partition
 from fedmin.engines.transports.words import from_words, to_words
 from fedmin.runs.config import Config, ConfigError
 
-pytestmark = pytest.mark.usefixtures("quick_to_compile")
 METHOD = SSCA(1.0, 0.5, tau=0.5, batches=Full(), penalty=100.0)
 BATCHES = dataclasses.replace(METHOD, batches=fedmin.WithoutReplacement(2))
 WORLD = known.logistic()

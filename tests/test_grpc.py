@@ -24,6 +24,7 @@ import parted
 from agreement import assert_same_bits
 from fedmin.engines.drive import Settings
 from fedmin.engines.sessions import wire
+from fedmin.engines.sessions.checkpoint import Checkpoint
 from fedmin.engines.sessions.halves import Own, Terms, run_halves
 from fedmin.engines.sessions.phase import QuorumError
 from fedmin.engines.sessions.site import SiteSession
@@ -187,6 +188,33 @@ def test_a_late_reply_is_dropped_and_counted_and_the_site_is_there_again(keys):
     assert port.late == 1
     quiet = fedmin.Loopback(absent=found.absent).run(built, FEDERATION, settings)
     assert_same_bits(found, quiet)
+
+
+def test_a_site_that_does_not_keep_in_time_holds_up_nobody(keys, tmp_path):
+    """A checkpoint is asked of those who are there; who leaves meanwhile is as one who was away."""
+    built = assembled(KINDS["client memory"])
+    release = threading.Event()
+
+    def change(half, name):
+        def answer(data):
+            ask = wire.envelope_of(data)
+            if name == "b" and ask.kind == "keep" and ask.round == 2:
+                release.wait(10)
+            if name == "a" and ask.kind == "ask" and ask.round == 3:
+                release.set()
+                time.sleep(0.5)  # time for b to say what nobody waits for any more
+            return half.session.answer(data)
+
+        half.answer = answer
+        return half
+
+    settings = Settings(6, 0, 6, False, Checkpoint(tmp_path, 2), None)
+    terms = Terms(quorum=0.5, deadline=1.0)
+    found, port = over_grpc(keys, built, FEDERATION, terms, settings, change)
+    assert found.rounds == 6
+    assert port.late == 1
+    quiet = fedmin.Loopback(absent=found.absent)
+    assert_same_bits(found, quiet.run(built, FEDERATION, Settings(6, 0, 6, False, None, None)))
 
 
 # ---------------------------------------------------------------- who may not come in
@@ -427,3 +455,26 @@ def test_what_differs_is_said_in_one_sentence():
         "b", {"protocol": frames.PROTOCOL, "fedmin": "0.0.1"}
     )
     assert misfit("b", {}).startswith("b has protocol None, the server 1")
+
+
+def test_a_stream_that_ends_while_a_site_speaks_is_only_cut_off():
+    """A server that is killed while a site builds its half: the site calls again, and is no bug."""
+
+    async def write(_):
+        raise asyncio.InvalidStateError("RPC already finished.")
+
+    call = SimpleNamespace(write=write)
+    with pytest.raises(joining._EndedError):
+        asyncio.run(joining._send(call, said(frames.READY, {})))
+
+
+def test_a_site_that_comes_when_the_run_is_over_is_told_so(keys):
+    """Whoever was killed at the end, the server or the site: nobody waits for ever."""
+    port = listener.Listener(Identity.load(keys.server), NAMES[:2], f"{HOST}:0")
+
+    def build(name, welcome):
+        raise AssertionError("there is nothing to build")
+
+    sites = Sites(keys, build, port.port, NAMES[:2])
+    assert port.stop({"status": "done"}, linger=30) == {"a", "b"}
+    assert sites.join() == {"a": {"status": "done"}, "b": {"status": "done"}}

@@ -13,8 +13,6 @@ from agreement import run
 from fedmin.judging import judged
 from fedmin.methods import METHODS
 
-pytestmark = pytest.mark.usefixtures("quick_to_compile")
-
 
 def test_a_run_that_ends_above_where_it_began_says_so(apart):
     step = fedmin.constants(apart.problem, apart.federation, iterations=10).step
@@ -23,6 +21,7 @@ def test_a_run_that_ends_above_where_it_began_says_so(apart):
     ):
         result = run(apart, fedmin.FedSGD(2.5 * step), rounds=25)
     assert result.status == "risen"
+    assert f"the objective ended at {result.final('objective'):.4g}, above" in result.reason
     assert result.reason in repr(result)
     assert result.reason in result._repr_html_()
     assert f"1/L is {step:.3g}" in result.reason

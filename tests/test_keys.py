@@ -14,6 +14,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedmin.privacy import certificates
 from fedmin.privacy.authority import issued, make_authority, renew_authority, revoke, sign
@@ -312,6 +313,25 @@ def test_a_certificate_with_two_names_is_refused(home):
     )
     with pytest.raises(KeysError, match=r"is for 'b' as a site, but also says \['fedmin://site/a"):
         trust_of(home / "hub").name_of(made.public_bytes(Encoding.PEM))
+
+
+@pytest.mark.parametrize(
+    ("names", "usage"),
+    [(("a", "b"), ("site",)), ((), ("site",)), (("a",), ("site", "server")), (("a",), ())],
+)
+def test_a_certificate_is_for_one_name_in_one_role(home, names, usage):
+    key = read_key(home / "ca/authority.key")
+    subject = [x509.NameAttribute(NameOID.COMMON_NAME, name) for name in names]
+    uses = [certificates.USAGE[role] for role in usage] or [ExtendedKeyUsageOID.CODE_SIGNING]
+    asked = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(x509.Name(subject))
+        .add_extension(certificates.alternatives(certificates.Said("a", "site")), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    with pytest.raises(KeysError, match="it must be for one name as a site or as a server"):
+        said_by(asked)
 
 
 # ---------------------------------------------------------------- a party's folder

@@ -29,9 +29,11 @@ STRANGERS = {("privacy", room) for room in ("problems", "domains", "client", "se
 # each noun imports only those before it
 NOUNS = [
     "environment", "files", "kept", "checks", "groups", "serialize", "matrix", "payload", "rows",
-    "domain", "schedule", "roster", "holdings", "curves", "given", "federation", "problem",
-    "fitting", "column_problem", "method", "protocol", "channel", "participation", "ledger",
-    "metrics", "stopping", "measured", "certificate", "constants", "result",
+    "release", "private", "domain", "schedule", "roster", "holdings", "curves", "given",
+    "preparation",
+    "federation", "problem", "fitting", "column_problem", "method", "protocol", "channel",
+    "participation", "ledger",
+    "metrics", "stopping", "measured", "certificate", "constants", "privacy", "result",
 ]  # fmt: skip
 FILES = sorted(PACKAGE.rglob("*.py"))
 

@@ -4,6 +4,8 @@ import ast
 import textwrap
 
 import mutants
+from nearest import SOURCE as LIBRARY
+from nearest import Near, Nearest, near
 
 SOURCE = textwrap.dedent('''
     """A docstring - with 1 sign."""
@@ -52,7 +54,7 @@ def test_a_change_is_one_change_at_its_line():
 def test_the_sample_is_the_seeds():
     assert mutants.sample(5, seed=3) == mutants.sample(5, seed=3) != mutants.sample(5, seed=4)
     for change in mutants.sample(5, seed=3):
-        assert mutants.tests_of(change.file)
+        assert near(change.file, change.line).files
         shown = mutants.shown(change)
         assert shown["before"] != shown["after"]
 
@@ -65,3 +67,37 @@ def test_what_is_equivalent_does_not_count():
     ]
     found = mutants.summary(lines, {"a.py: y": "the same"}, seed=0)
     assert (found["tried"], found["that count"], found["noticed"]) == (3, 2, 1)
+
+
+def line_of(file: str, words: str) -> int:
+    return 1 + (LIBRARY / file).read_text("utf-8").split(words)[0].count("\n")
+
+
+def test_the_nearest_tests_come_first():
+    """Those with the file's name, those that name the function, and the cases of a method."""
+    for file, words, wanted in (
+        ("server/qcqp.py", "def _search", "tests/test_qcqp.py"),
+        ("engines/sessions/wire.py", "def decode", "tests/test_wire.py"),
+        ("engines/transports/grpc/listener.py", "def _listen", "tests/test_grpc.py"),
+        ("privacy/departures.py", "def totals", "tests/test_departures.py"),
+    ):
+        files = near(file, line_of(file, words)).files
+        assert max(files, key=files.__getitem__) == wanted
+    found = near("methods/scaffold.py", 1)
+    assert found.cases == ["scaffold"]
+    assert {"tests/test_common.py", "tests/test_oracles.py"} <= set(found.files)
+
+
+def test_other_methods_cases_are_left_out():
+    class Item:
+        path = "tests/test_common.py"
+        originalname = "test_any"
+
+        def __init__(self, case):
+            self.name = f"test_any[{case}]"
+            self.callspec = type("Spec", (), {"params": {"case": case}})
+
+    plugin = Nearest(Near({"tests/test_common.py": 1.0}, {}, ["fedsso"]), seconds=1.0)
+    items = [Item("fedavg"), Item("fedsso_lbfgs"), Item("scaffold")]
+    plugin.pytest_collection_modifyitems(items)
+    assert [item.name for item in items] == ["test_any[fedsso_lbfgs]"]

@@ -15,8 +15,6 @@ from agreement import run
 from fedmin import Adagrad, Adam, FedAvg, FedOpt, FedProx, FedSGD, Full, Scaffold, Yogi
 from fedmin.engines.round import COHORT, key_of
 
-pytestmark = pytest.mark.usefixtures("quick_to_compile")
-
 ROUNDS = 5
 WEIGHTS = {"sizes": "sizes", "uniform": "uniform", "custom": [1.0, 4.0, 2.0, 0.5, 3.0]}
 

@@ -14,8 +14,6 @@ import fedmin
 from agreement import run
 from cases import CASES, Case
 
-pytestmark = pytest.mark.usefixtures("quick_to_compile")
-
 CHANNELS = {
     "topk": fedmin.TopK(1),
     "clip": fedmin.Clip(0.5),

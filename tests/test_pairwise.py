@@ -10,7 +10,6 @@ import known
 from agreement import assert_same, run
 from fedmin import CentralFW, FedFW, L1Ball, L2Ball, Simplex
 
-pytestmark = pytest.mark.usefixtures("quick_to_compile")
 DIM, RADIUS = 12, 0.9
 
 

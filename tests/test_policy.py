@@ -87,6 +87,11 @@ CASES = [  # the policy, what is run, how the refusal begins
     ({"columns": ["age"]}, {"columns": ["age", "name"]}, "the run has the column 'name'; the pol"),
     ({"runs": ["00ff"]}, {"name": "beef"}, "the run has the name 'beef'; the policy's runs are '"),
     ({"runs": ["00ff"]}, {}, "the run has the name ''"),
+    (
+        {"seeded": False},
+        {"seeded": True},
+        "the run draws this site's batches and noise from its se",
+    ),
     ({}, {"channel": Hidden()}, f"the run needs the module '{THIS}'; the policy's modules are no"),
     ({}, OWN, f"the run needs the module '{THIS}'"),
 ]
@@ -103,6 +108,7 @@ ALLOWED = [
     ({"largest_epsilon": 1.0}, {"epsilon": 1.0}),
     ({"columns": ["age", "weight"]}, {"columns": ["age"]}),
     ({"runs": ["00ff"]}, {"name": "00ff"}),
+    ({"seeded": True}, {"seeded": True}),
     ({"modules": [THIS]}, {"channel": Hidden()}),
     ({"modules": [THIS], "smallest_sum": 3}, {"channel": Hidden(), "record": [fedmin.Support()]}),
 ]
@@ -110,7 +116,7 @@ ALLOWED = [
 
 def said(policy, wanted) -> str:
     made = dict(wanted)
-    more = {k: made.pop(k) for k in ("quorum", "epsilon", "columns", "name") if k in made}
+    more = {k: made.pop(k) for k in ("quorum", "epsilon", "columns", "name", "seeded") if k in made}
     if "smallest_sum" in policy:
         policy = {"modules": [THIS], **policy}
     return Policy(**policy).refuses(built(**made), ROSTER, 6, **more)

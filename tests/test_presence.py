@@ -68,6 +68,8 @@ class Chaos(Transport):
         if kind.trip == wire.SETUP:
             self.fresh = set()
         for i, data in messages.items():
+            if self.chance(0.03):  # when some have been asked and others not
+                raise Killed
             if kind.kind == "ask" and self.lossy and len(messages) == 3 and self.chance(0.1):
                 if self.chance(0.5):  # it was late: it stored what it answered
                     self.answered(i, before, data)

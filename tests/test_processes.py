@@ -34,7 +34,7 @@ KINDS = {
 
 
 @pytest.fixture(autouse=True)
-def as_compiled_here(monkeypatch, quick_to_compile):
+def as_compiled_here(monkeypatch):
     """Sites compile as this process does: XLA's settings are read from the environment."""
     for name, value in conftest.QUICKLY.items():
         monkeypatch.setenv(name, value)

@@ -139,6 +139,7 @@ def test_ci_is_make_check_on_every_python():
     assert [line for line in steps if line.startswith("make")] == [
         "make check",
         "make test-full-xla",
+        "make test-thorough",
         "make test-flower",
     ]
     (job,) = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text("utf-8"))["jobs"].values()
@@ -289,3 +290,12 @@ def test_the_channels_line_is_enough_for_files(channel, monkeypatch):
     monkeypatch.setitem(CHANNELS, "round", channel["Round"])
     document = Document('[channel]\nname = "round"\ngrid = 0.5\n')
     assert make(document, "channel", document.words["channel"], KINDS["channels"]).grid == 0.5
+
+
+def test_every_test_that_the_page_on_privacy_names_is_there():
+    page = (ROOT / "docs/privacy.md").read_text("utf-8")
+    there = "".join(path.read_text("utf-8") for path in (ROOT / "tests").glob("test_*.py"))
+    named = re.findall(r"`(test_\w+)`", page)
+    assert len(named) > 15
+    for name in named:
+        assert f"def {name}(" in there, name

@@ -10,6 +10,7 @@ from fedmin.reports import claims as reproduce
 VERDICTS = ("holds", "holds in part", "does not hold", "measured")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", reproduce.papers())
 def test_claims_of_a_paper(name, tmp_path):
     paper = reproduce.papers()[name]

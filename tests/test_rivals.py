@@ -13,7 +13,6 @@ from agreement import run
 from fedmin import DONE, FedAC, FedDANE, FedNL, FedNLPP, Full, TopEntries, TopRank
 from test_oracles import ROUNDS, WEIGHTS, averaged, cohorts, local_steps
 
-pytestmark = pytest.mark.usefixtures("quick_to_compile")
 KEY = jax.random.key(0)
 SOME = fedmin.Uniform(2)
 
@@ -317,3 +316,9 @@ def test_hessians_of_problems():
     problem = fedmin.Logistic(2, l2=0.3, bias=True)
     found = eqx.filter_jit(problem.hessian)(jnp.asarray(x), data)
     np.testing.assert_allclose(found, closed, rtol=1e-10)
+
+
+def test_a_matrix_of_one_entry_may_be_the_largest():
+    assert FedNL(largest=1).largest == 1
+    with pytest.raises(ValueError, match="largest must be at least 1, got 0"):
+        FedNL(largest=0)

@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 
 import fedmin
+import thorough
 from agreement import ONE_BY_ONE
 from fedmin import SplitSGD
 from fedmin.engines.sessions import seal, wire
 from fedmin.engines.transports.memory import Memory
 from parted import CLASSES, SPLITS, K, N, problems, run, split, start
+
+HOLDERS = ["everyone", "server", "b"]  # of the labels
 
 GRADIENTS = (fedmin.Objective(), fedmin.GradientNorm(), fedmin.Scores("train"))
 
@@ -61,8 +64,10 @@ def test_bytes_by_hand():
     assert kinds["evaluation up values"] == looks * 8
 
 
-@pytest.mark.parametrize("labels", ["everyone", "server", "b"])
-@pytest.mark.parametrize("record", [None, GRADIENTS], ids=["objective", "gradients"])
+@pytest.mark.parametrize(
+    ("record", "labels"),
+    thorough.product({"objective": None, "gradients": GRADIENTS}, HOLDERS),
+)
 def test_ledger_is_what_the_server_carries(labels, record, monkeypatch):
     carried = tap(monkeypatch)
     result = run(labels=labels, engine=fedmin.Loopback(), seed=5, record=record)
@@ -76,8 +81,9 @@ def test_ledger_is_what_the_server_carries(labels, record, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:SSCA:RuntimeWarning")  # a few rounds do not meet a constraint
-@pytest.mark.parametrize("labels", ["everyone", "server", "b"])
-@pytest.mark.parametrize("name", ["deep", "logistic", "product", "bounded"])
+@pytest.mark.parametrize(
+    ("name", "labels"), thorough.product(["deep", "logistic", "product", "bounded"], HOLDERS)
+)
 def test_what_is_recorded_is_the_simulators(name, labels):
     """Where nobody has a whole row: by embeddings, gradients and scores that travel."""
     record = GRADIENTS if name in ("deep", "logistic") else GRADIENTS[:2]

@@ -32,6 +32,7 @@ largest_epsilon = 2
 columns = ["age", "dose", "ill"]
 modules = ["ours"]
 runs = ["00ff00ff00ff00ff"]
+seeded = false
 """
 LIMITS = HEAD + DATA + "[policy]\n"
 ROWS = "id,age,dose,ill,sex\n1,50,0.1,1,f\n2,61,-2e-3,0,m\n"
@@ -79,6 +80,10 @@ def test_little_is_needed():
         (HEAD + "[data]\n", "line 4: [data] needs file"),
         (HEAD + "[data]\nfile = 3\n", "line 5: file must be a word or a list of words, got 3"),
         (HEAD + "[data]\nfile = []\n", "line 5: file is an empty list"),
+        (HEAD + '[data]\nfile = ""\n', "line 5: file is empty; it names a file of rows"),
+        (HEAD + '[data]\nfile = ["a", ""]\n', "line 5: file is empty; it names a file of rows"),
+        (HEAD.replace("keys/a", "") + DATA, "line 3: keys is empty; it names a folder"),
+        (HEAD + 'state = ""\n' + DATA, "line 4: state is empty; it names a folder"),
         (HEAD + '[data]\nfile = "r.csv"\nfeatures = []\n', "line 6: features is an empty list"),
         (HEAD + DATA.replace('"dose"', '"ill"'), "line 7: the column 'ill' is named twice"),
         (HEAD + DATA + 'separator = ", "\n', "line 8: separator must be one letter"),
@@ -180,6 +185,14 @@ def test_a_file_that_is_not_there(site, tmp_path):
     (tmp_path / "rows.csv").unlink()
     with pytest.raises(DataFileError, match=r"rows\.csv: expected a file, found nothing"):
         site().table()
+    (tmp_path / "rows.csv").mkdir()
+    with pytest.raises(DataFileError, match=r"rows\.csv: expected a file, found a folder"):
+        site().table()
+    for name, why in (("x" * 5000, "File name too long"), ("a\\u0000b", "nothing of that name")):
+        with pytest.raises(DataFileError, match=f"expected a file, found {why}") as raised:
+            site(DATA.replace("rows.csv", name)).table()
+        assert len(str(raised.value)) < 1000
+    (tmp_path / "rows.csv").rmdir()
     (tmp_path / "rows.csv").write_bytes(b"\xff\xfe")
     with pytest.raises(DataFileError, match="expected a text in UTF-8"):
         site().table()

@@ -21,7 +21,6 @@ from fedmin.runs.values import make
 from test_oracles import batch_rows
 from test_qcqp import clarabel_solve, solve
 
-pytestmark = pytest.mark.usefixtures("quick_to_compile")
 ROUNDS = 5
 
 

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedmin
+import thorough
 from agreement import ONE_BY_ONE
 from fedmin import SSCA, Full, Power, WithoutReplacement
 from parted import CLASSES, FLAGS, LABELS, ORDER, K, N, X, split
 
-pytestmark = pytest.mark.usefixtures("quick_to_compile")
 MLP = fedmin.MLP(K, CLASSES, hidden=(4,), l2=0.02)
 SOFTMAX = fedmin.Softmax(K, CLASSES, l2=0.1, bias=True)
 PROBLEMS = {
@@ -39,7 +39,7 @@ def alone(name):
     return solve(PROBLEMS[name], split((K,)))
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("name", thorough.first(PROBLEMS))
 @settings(max_examples=2)  # each split is a program of its own
 @given(edges=st.sets(st.integers(1, K - 1), min_size=1, max_size=K - 1))
 def test_any_split_is_one_client(name, edges):

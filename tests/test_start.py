@@ -14,8 +14,6 @@ from fedmin.engines.sessions.files import CheckpointError
 from fedmin.engines.transports.words import from_words, to_words
 from fedmin.methods import METHODS
 
-pytestmark = pytest.mark.usefixtures("quick_to_compile")
-
 
 def inside(world: known.World) -> np.ndarray:
     """A point of the world's set that is not where the problem begins."""

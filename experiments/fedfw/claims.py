@@ -8,6 +8,7 @@ from itertools import pairwise, product
 
 import numpy as np
 
+from experiments.fedfw.leakage import leakage
 from experiments.fedfw.runs import Spec, World
 from experiments.fedfw.setting import SCALINGS, Setting
 from experiments.paper import Claim, judge
@@ -186,4 +187,5 @@ CHECKS: dict[str, Callable[[World, Setting], Claim]] = {
     "fw-table1": table1,
     "fw-table2": table2,
     "fw-table3": table3,
+    "fw-leakage": leakage,
 }

@@ -39,6 +39,13 @@ class Setting:
     batch: int = 64
     chances: tuple[float, ...] = (0.1, 0.3, 0.5, 1.0)  # p
     seeds: tuple[int, ...] = (0, 1, 2)  # where chance is in it
+    leakage_tables: tuple[str, ...] = ("mnist", "cifar10_batch1")
+    leakage_networks: tuple[str, ...] = ("fig1",)  # or "mclr", softmax regression
+    leakage_batches: tuple[int, ...] = (1, 4, 64)
+    leakage_rounds: tuple[int, ...] = (0, 10)  # before the message that is attacked
+    leakage_victims: int = 1  # images, where a batch is one
+    leakage_clients: int = 4
+    leakage_steps: int = 80  # of the optimizer; a fifth of them for batches above 4
 
     def grid(self, method: str) -> list[tuple[float, ...]]:
         """The knobs that are tried."""
@@ -80,4 +87,10 @@ QUICK = Setting(
     batch=8,
     chances=(0.5, 1.0),
     seeds=(0,),
+    leakage_tables=("digits",),
+    leakage_networks=("mclr",),
+    leakage_batches=(1,),
+    leakage_rounds=(0,),
+    leakage_victims=1,
+    leakage_steps=20,
 )

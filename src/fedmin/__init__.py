@@ -7,7 +7,7 @@ _devices.spread()
 from typing import TYPE_CHECKING as _TYPES
 
 from fedmin import data
-from fedmin.channels import Chain, Clip, Plain, TopK, chain
+from fedmin.channels import Chain, Clip, HomomorphicSum, Noise, Plain, SecureSum, TopK, chain
 from fedmin.client import (
     Batches,
     Blocks,
@@ -15,6 +15,7 @@ from fedmin.client import (
     Full,
     Growing,
     LargerSet,
+    PrivateRows,
     Shuffled,
     TopEntries,
     TopRank,
@@ -53,7 +54,7 @@ from fedmin.core.result import Result
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows, rows
 from fedmin.core.schedule import ConvexSteps, NonconvexSteps, Power, Stages, StochasticSteps
-from fedmin.core.stopping import KKT, Gap, Rule, Stop
+from fedmin.core.stopping import KKT, Budget, Gap, Rule, Stop
 from fedmin.domains import (
     Box,
     Entries,
@@ -105,7 +106,7 @@ from fedmin.methods import (
     Tuned,
     Yogi,
 )
-from fedmin.minimizing import minimize, refit, sweep
+from fedmin.minimizing import audit, minimize, refit, sweep
 from fedmin.problems import (
     CNN,
     MLP,
@@ -133,8 +134,11 @@ __all__ = [
     "data",
     "Channel",
     "Plain",
+    "SecureSum",
     "TopK",
     "Clip",
+    "HomomorphicSum",
+    "Noise",
     "Chain",
     "chain",
     "Cohort",
@@ -163,6 +167,7 @@ __all__ = [
     "Ledger",
     "Batches",
     "Blocks",
+    "PrivateRows",
     "Compressor",
     "TopEntries",
     "TopRank",
@@ -237,7 +242,9 @@ __all__ = [
     "Objective",
     "Scores",
     "Stop",
+    "Budget",
     "Support",
+    "audit",
     "minimize",
     "refit",
     "sweep",

@@ -22,6 +22,7 @@ from fedmin.core.problem import Problem
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows
 from fedmin.core.stopping import Rule
+from fedmin.engines import private
 from fedmin.engines.messages import reports_of
 from fedmin.engines.round import Run
 
@@ -36,14 +37,18 @@ def assemble(
     stop: Rule | None,
     start: Any = None,
     certificate: bool = False,
+    rounds: int | None = None,
 ) -> Run:
     """Refuse pieces that do not fit together; else the run they make.
 
     It ends with a certificate, if that is asked for, under constraints or over a set with atoms.
+    Noise whose epsilon is given needs `rounds`.
     """
     checks.is_a("problem", problem, Problem, "Logistic(30)")
     checks.is_a("federation", federation, Federation, "Federation.from_parts(...)")
     checks.is_a("participation", participation, Participation, "Uniform(10)")
+    checks.is_a("channel", channel, Channel, "Plain() or TopK(100)")
+    _check_prepared(federation, method, channel)
     held = [rows for rows in (federation.pool, federation.test) if rows is not None]
     known = Known(
         tuple((rows.x.shape[1], np.asarray(rows.y)) for rows in held),
@@ -51,8 +56,9 @@ def assemble(
     )  # fmt: skip
     roster = federation.roster(participation.everyone)
     return assembled(
-        problem, roster, known, method, participation, channel, record, stop, start, certificate
-    )
+        problem, roster, known, method, participation, channel, record, stop, start, certificate,
+        rounds,
+    )  # fmt: skip
 
 
 class Known(NamedTuple):
@@ -75,6 +81,7 @@ def assembled(
     stop: Rule | None,
     start: Any = None,
     certificate: bool = False,
+    rounds: int | None = None,
 ) -> Run:
     """The same for a party that has a roster, and of the rows only its own."""
     checks.is_a("method", method, Method, "FedAvg(step=0.1)")
@@ -92,17 +99,35 @@ def assembled(
     for features, y in known.targets:
         problem.check(features, roster.classes, y)
     problem = known.fit(problem)
-    record = _recorded(problem, known.tested, method, roster, record)
+    noisy = private.is_private(method, channel)
+    record = _recorded(problem, known.tested, method, roster, record, noisy)
     if stop is not None:
         checks.is_a("stop", stop, Rule, 'Stop("accuracy", above=0.9)')
     over_atoms = "domain" in method.handles and problem.domain.has_atoms
-    certify = certificate and ("constraints" in method.handles or over_atoms)
+    # a certificate is measured without noise: a run with noise has none
+    certify = certificate and ("constraints" in method.handles or over_atoms) and not noisy
     run = Run(problem, method, channel, participation, record, stop, start, certify)
+    run = private.fitted(run, roster, rounds)
     if start is not None:
         _check_begins(run, roster)
     if stop is not None:
         stop.check(reports_of(run, roster, known.server_rows).names)
     return run
+
+
+def _check_prepared(federation: Federation, method: Any, channel: Channel) -> None:
+    """Refuse to hide replies, or to add noise, where other sums went without it."""
+    on_rows = private.is_private(method, Channel())
+    noisy = private.is_private(method, channel)
+    if federation.about is None or not (noisy or channel.hides or channel.learns.noisy):
+        return
+    who = type(method.batches if on_rows else channel).__name__
+    why = "; no epsilon covers them" if noisy else ""
+    raise ValueError(
+        f"{who} does not reach the sums by which columns were prepared: each site's would be seen "
+        f"as they are{why}; prepare the columns at the sites before, and give "
+        f"Federation.from_clients the numbers"
+    )
 
 
 def _checked_start(problem: Problem, start: Any) -> np.ndarray:
@@ -148,9 +173,12 @@ def _recorded(
     method: Method,
     roster: Roster,
     record: Sequence[Metric] | None,
+    noisy: bool = False,
 ) -> tuple[Metric, ...]:
     """What is recorded, by default or as asked for; refuses what cannot be."""
     reports = problem.num_constraints > 0 and _reports_multipliers(problem, method, roster)
+    if record is None and noisy and tested:
+        record = (Objective("test"), Scores("test"))  # those of the clients' rows would cost
     if record is None:
         limits: list[Metric] = [Optimality()] if reports else []
         if problem.domain.has_atoms and not problem.num_constraints:
@@ -217,10 +245,25 @@ def _check_trips(
             f"{channel} carries what is recorded too, as sums over rows; where columns are split "
             f"nobody has a whole row: give another channel"
         )
+    most = participation.most(roster.clients)
+    if most < channel.fewest:
+        raise ValueError(
+            f"{channel} sums at least {channel.fewest} clients; a round has at most {most} of "
+            f"{roster.clients}: give more clients, or Plain()"
+        )
+    if channel.fewest > 1 and channel.noises and not participation.everyone:
+        raise ValueError(
+            f"{channel} passes rounds of fewer than {channel.fewest} clients, and whether one came "
+            f"may decide that, which noise does not cover; give Everyone()"
+        )
+    if channel.hides and method.alone():
+        raise ValueError(f"{name} {method.alone()}; channel is {channel}")
     for trip in trips:
         why = channel.refuses(trip)
         if why:
-            raise ValueError(f"{name} {why}; channel is {channel}, give Plain()")
+            gathers = channel.hides and getattr(trip, "reduce", "sum") == "gather"
+            way = f"{method.sums} or Plain()" if gathers and method.sums else "Plain()"
+            raise ValueError(f"{name} {why}; channel is {channel}, give {way}")
 
 
 def _check_chance(method: Method, participation: Participation, clients: int) -> None:

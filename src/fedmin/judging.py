@@ -21,11 +21,15 @@ import numpy as np
 from fedmin.core.constants import constants
 from fedmin.core.federation import Federation
 from fedmin.core.measured import objective_at
+from fedmin.core.privacy import Privacy, Shown
 from fedmin.core.result import Result
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows
-from fedmin.engines.messages import reports_of
+from fedmin.engines.messages import messages_of, reports_of
 from fedmin.engines.round import Run
+from fedmin.privacy.exposures import exposures
+from fedmin.privacy.observers import table as observers_table
+from fedmin.privacy.observers import who_learns
 
 SMALL = 1e-3  # of the objective: less is noise
 EARLY = 20  # rounds in which many methods go up before they go down
@@ -55,8 +59,24 @@ def _judged(
     result, problem = _with_constraints(replace(result, rising=rising)), run.problem
     if result.status == "done" and not problem.num_constraints and "objective" in result.history:
         result = _with_trend(result, run, seen)
-    said = run.method.concerns(result.info)
+    result = replace(result, shown=_shown(result, run, roster))
+    said = _joined(run.method.concerns(result.info), run.channel.concerns(result.info))
     return replace(result, reason=_joined(result.reason, said)) if said else result
+
+
+def _shown(result: Result, run: Run, roster: Roster) -> Privacy:
+    """Who learnt what in the run, from its channel's and its method's own words."""
+    messages = messages_of(run, roster)
+    found = who_learns(messages.purposes, roster.names)
+    lines = zip(found, observers_table(found), strict=True)
+    shown = tuple(
+        Shown(when, int(trip), who, parts, to, sees, not each.summed)
+        for each, (when, trip, who, parts, to, sees) in lines
+    )
+    there = [int(count) for count in result.ledger.counts if count]
+    sums = all(e.summed for e in found if e.when == "training" and e.kind == "reply")
+    told = exposures(run, roster, (messages.training, messages.evaluation))
+    return Privacy(shown, min(there) if there else None, sums, tuple(told))
 
 
 def _joined(*words: str) -> str:
@@ -102,12 +122,12 @@ def _rose(result: Result, run: Run, seen: Federation | None, values: np.ndarray)
         # a start near the minimum: what is a lot is told by where the problem itself begins
         scale = max(scale, abs(objective_at(result.problem, seen, _usual(result.problem))))
     if end - first > (1 if early else SMALL) * scale + 1e-6:
-        return f"the objective ended at {end:.4g}, above {first:.4g} where it began"
+        return f"the objective ended at {values[-1]:.4g}, above {first:.4g} where it began"
     back = (end - lowest) / max(first - lowest, np.finfo(float).tiny)
     doubled = 0 < 2 * lowest <= end
     if not early and end > lowest and (back >= 0.5 or (doubled and back >= 0.1)):
         at = result.history["round"][places[int(np.argmin(middles))]]
-        return f"the objective rose again to {end:.4g}, after {lowest:.4g} near round {at}"
+        return f"the objective rose again to {values[-1]:.4g}, after {lowest:.4g} near round {at}"
     return ""
 
 
@@ -176,12 +196,14 @@ def _step_to_try(result: Result, seen: Federation | None) -> str:
     return f"try a smaller step: {name} is {size:.3g} where the problem begins (fedmin.constants)"
 
 
-def warn(result: Result, stacklevel: int = 3) -> None:
+def warn(result: Result, run: Run, stacklevel: int = 3) -> None:
     """Warn of a run that did not end well."""
     name, words = type(result.method).__name__, ""
     if result.status == "diverged":
         words = f"{name} stopped at {result.reason}; the result has what came before"
-    elif result.status in ("infeasible", "risen", "stalled"):
+    elif result.status in ("infeasible", "risen", "stalled") or (
+        result.status in ("done", "stopped") and run.channel.concerns(result.info)
+    ):
         words = f"{name}: {result.reason}"
     elif result.status == "done" and result.method.concerns(result.info):
         words = f"{name}: {result.method.concerns(result.info)}"

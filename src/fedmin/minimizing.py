@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,18 @@ from fedmin.core import checks
 from fedmin.core.channel import Channel
 from fedmin.core.federation import Federation
 from fedmin.core.method import Method
-from fedmin.core.metrics import Metric
+from fedmin.core.metrics import Metric, Objective
 from fedmin.core.participation import Everyone, Participation
 from fedmin.core.problem import Problem
 from fedmin.core.result import Result
 from fedmin.core.roster import Roster
 from fedmin.core.stopping import Rule
 from fedmin.domains import Entries
+from fedmin.engines import private
+from fedmin.engines.auditing import Observers, Plan, cut, findings, public_of
 from fedmin.engines.drive import Engine, Interrupt, Settings
 from fedmin.engines.messages import messages_of
+from fedmin.engines.observing import Before, Scene, first_states
 from fedmin.engines.progress import Show
 from fedmin.engines.round import Run
 from fedmin.engines.sessions.checkpoint import Checkpoint
@@ -28,6 +32,8 @@ from fedmin.engines.simulator.simulator import Simulator
 from fedmin.engines.simulator.sweep import Sweep, run_many
 from fedmin.judging import judged, warn
 from fedmin.methods import SparseNewton
+from fedmin.privacy.audit.attack import Effort
+from fedmin.privacy.audit.findings import Audit
 from fedmin.privacy.exposures import PrivacyWarning, exposures
 from fedmin.problems.over import Over, over
 
@@ -50,6 +56,7 @@ def minimize(
     certificate: bool = True,
     checkpoint: Checkpoint | None = None,
     interrupt: Interrupt | None = None,
+    tap: str | Path | None = None,
 ) -> Result:
     """Minimize F(x) = sum_i p_i f_i(x) + r(x) over a federation, by a method.
 
@@ -70,6 +77,7 @@ def minimize(
     checkpoint     where to keep what is needed to go on after a crash, and how often
     interrupt      a function that is asked between rounds whether to stop: "", or why. Without it
                    Ctrl-C raises KeyboardInterrupt, and the last checkpoint is there to go on from
+    tap            a file that keeps every byte that the parties send; Loopback() or Processes()
 
     >>> import fedmin
     >>> table = fedmin.data.load("breast_cancer").standardized()
@@ -81,11 +89,12 @@ def minimize(
     True
     """
     run = assemble(
-        problem, federation, method, participation, channel, record, stop, start, certificate
-    )
+        problem, federation, method, participation, channel, record, stop, start, certificate,
+        rounds,
+    )  # fmt: skip
     return carry_out(
         run, federation, rounds=rounds, seed=seed, every=every, engine=engine, progress=progress,
-        checkpoint=checkpoint, interrupt=interrupt,
+        checkpoint=checkpoint, interrupt=interrupt, tap=tap,
     )  # fmt: skip
 
 
@@ -100,6 +109,7 @@ def carry_out(
     progress: Show = None,
     checkpoint: Checkpoint | None = None,
     interrupt: Interrupt | None = None,
+    tap: str | Path | None = None,
 ) -> Result:
     """Hand a run to an engine, and judge how it ended; the settings are those of `minimize`."""
     checks.at_least("rounds", rounds, 1)
@@ -109,18 +119,100 @@ def carry_out(
     checks.is_a("engine", engine, Engine, "Simulator(), Loopback() or Processes()")
     if checkpoint is not None:
         checks.is_a("checkpoint", checkpoint, Checkpoint, 'Checkpoint("folder")')
-    settings = Settings(rounds, seed, every, progress, checkpoint, interrupt)
-    for words in exposed(run, federation.roster(run.participation.everyone)):
+    if tap is not None and isinstance(engine, Simulator):
+        raise ValueError(
+            "a tap keeps what is sent, and the simulator sends nothing: give engine=Loopback() or "
+            'Processes(); in a file: engine = "loopback" in [run]'
+        )
+    roster = federation.roster(run.participation.everyone)
+    rounds, spent = private.affordable(run, roster, rounds)
+    settings = Settings(rounds, seed, every, progress, checkpoint, interrupt, tap)
+    told = exposed(run, roster)
+    if federation.about is not None and private.is_private(run.method, run.channel):
+        told.append("privacy: tables were prepared by sums without noise: epsilon is without them")
+    for words in told:
         warnings.warn(words, PrivacyWarning, stacklevel=3)
     result = judged(engine.run(run, federation, settings), run, federation)
-    warn(result, stacklevel=4)
+    if federation.about is not None:
+        result.ledger.prepared = list(federation.about.lines)
+    result = private.accounted(result, run, roster, spent)
+    warn(result, run, stacklevel=4)
     return result
 
 
 def exposed(run: Run, roster: Roster) -> list[str]:
-    """What follows exactly from single messages of a run, in sentences (`privacy/exposures.py`)."""
+    """What follows exactly from single messages of a run, in sentences (`privacy/exposures.py`);
+    and what its noise, if it has some, does not cover."""
     messages = messages_of(run, roster)
-    return exposures(run, roster, (messages.training, messages.evaluation))
+    found = exposures(run, roster, (messages.training, messages.evaluation))
+    return found + private.uncovered(run, roster)
+
+
+def audit(
+    problem: Problem,
+    federation: Federation,
+    method: Method,
+    channel: Channel = Plain(),
+    *,
+    rounds: int = 0,
+    batch: int | None = None,
+    observers: Observers | None = None,
+    steps: int = 200,
+    seed: int = 0,
+    image: tuple[int, int, int] | None = None,
+) -> Audit:
+    """What each observer could infer of the clients' rows from one round of a run.
+
+    For every observer: the numerical rank of the map from the rows to what it sees, the labels and
+    rows that attacks rebuild from it, and what anybody would guess. What it sees is what the method
+    sends, through the channel; the attacks are told which rows a batch has places for, the average
+    row and the bounds of numbers, and the best of them is chosen by the truth.
+
+    rounds      how many rounds come before the one that is audited
+    batch       rows of each client in it; as many as the method's batches have, unless given
+    observers   coalitions, such as [("server",), ("server", "a")]; the server, a client, and under
+                a channel that hides replies the server with some clients, unless given
+    steps       of each optimizer
+    image       (height, width, channels), where rows are images: attacks prefer smooth ones
+
+    >>> import fedmin
+    >>> federation = fedmin.data.partition(fedmin.data.load("wine"), fedmin.data.IID(3))
+    >>> found = fedmin.audit(fedmin.Softmax(13, 3), federation, fedmin.FedSGD(), batch=1, steps=5)
+    >>> server = found.of("server").outcome
+    >>> print(server.rank, server.labels, server.best.psnr > 60)
+    13 of 13 1.0 True
+    """
+    if federation.roster().split != "rows" or federation.groups:
+        raise ValueError(
+            "an audit works on rows without groups; what columns tell exactly is said by "
+            "fedmin show and by minimize (docs/vertical.md)"
+        )
+    checks.at_least("rounds", rounds, 0)
+    checks.at_least("steps", steps, 1)
+    checks.seed("seed", seed)
+    size = _batch_of(method, federation) if batch is None else batch
+    checks.at_least("batch", size, 1)
+    few = cut(federation, size, seed)
+    everyone, record = Everyone(), (Objective(),)
+    run = assemble(problem, few, method, everyone, channel, record, None)
+    before = first_states(run, few, seed)
+    if rounds:
+        whole = assemble(problem, federation, method, everyone, channel, record, None)
+        settings = Settings(rounds, seed, rounds)
+        reached = Simulator().run(whole, federation, settings)
+        before = Before(reached.server, reached.clients, reached.memory)
+    effort = Effort(steps)
+    plan = Plan(observers, public_of(federation, image), effort, seed)
+    scene = Scene(run, few, before, rounds, seed)
+    title = f"{type(method).__name__}, {channel}"
+    return Audit(title, rounds + 1, size, findings(run, scene, plan), image)
+
+
+def _batch_of(method: Method, federation: Federation) -> int:
+    """How many rows a reply is of; no more than the smallest client has."""
+    held = int(np.min(federation.sizes))
+    batches = getattr(method, "batches", None)
+    return min(held, int(getattr(batches, "size", getattr(batches, "first", held))))
 
 
 def sweep(
@@ -156,11 +248,15 @@ def sweep(
     checks.at_least("every", every, 1)
     seeds = list(seeds)
     checks.seeds(seeds)
-    run = assemble(problem, federation, method, participation, channel, record, None, start)
+    run = assemble(
+        problem, federation, method, participation, channel, record, None, start, rounds=rounds
+    )
     engine = Simulator() if engine is None else engine
     checks.is_a("engine", engine, Simulator, "Simulator()")
     found = run_many(engine, run, federation, over or {}, seeds=seeds, rounds=rounds, every=every)
-    return Sweep(judged(each, run, federation, measure=False) for each in found)
+    roster = federation.roster(run.participation.everyone)
+    ended = (judged(each, run, federation, measure=False) for each in found)
+    return Sweep(private.accounted(each, run, roster) for each in ended)
 
 
 def refit(

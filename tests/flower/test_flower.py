@@ -36,6 +36,7 @@ step = 0.2
 local_steps = 2
 [federation]
 sites = ["north", "south"]
+secrets = "seed"
 [run]
 rounds = 2
 every = 2
@@ -55,6 +56,7 @@ name = "splitsgd"
 step = 0.2
 [federation]
 sites = ["north", "south"]
+secrets = "seed"
 [run]
 rounds = 2
 every = 2
@@ -68,7 +70,8 @@ def placed(link, tmp_path: Path, text: str) -> tuple[Path, fedmin.Result]:
     for name in deployed.names:
         # whom a site calls and its keys come with Flower's message: these are never used
         words = {"name": name, "server": "nowhere.invalid:1", "keys": "none"}
-        text = tomli_w.dumps({**words, "data": {"file": "rows.npz"}})
+        own = {"data": {"file": "rows.npz"}, "policy": {"seeded": True}}
+        text = tomli_w.dumps({**words, **own})
         (link.folders[name] / "site.toml").write_text(text)
         rows = deployed.site_file(name).parent / "rows.npz"
         (link.folders[name] / "rows.npz").write_bytes(rows.read_bytes())

@@ -12,5 +12,5 @@ is a failure; it is printed, reduced to what it takes (`reducing.py`).
 mutation.py  changes of trees, texts and bytes
 campaign.py  many cases in several processes, each with a limit of time and memory
 damage.py    a run's checkpoints, changed, and the run gone on with
-toml.py, folders.py, readers.py, wire.py, checkpoints.py: what is fuzzed
+toml.py, sites.py, folders.py, readers.py, wire.py, checkpoints.py: what is fuzzed
 """

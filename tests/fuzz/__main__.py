@@ -1,12 +1,12 @@
-"""python -m tests.fuzz [NAME] [--count N] [--seed S] [--processes P] [--case K] [--json FILE]"""
+"""python -m tests.fuzz [NAME] [--count N] [--seed S] [--processes P] [--seconds T] [--case K]"""
 
 import argparse
-import json
+import math
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
+from ..reliability import keep
 from .campaign import QUICK, TARGETS, Failure, Outcome, case_of, many, smallest, target, tried
 
 SHOWN = 20  # kinds of failures that are printed
@@ -23,13 +23,18 @@ def main() -> int:
         return 0
     failed = False
     for name in asked.names or TARGETS:
-        found = many(name, asked.count or QUICK[name], asked.seed, asked.processes, print)
+        count = asked.count or QUICK[name]
+        found = many(name, count, asked.seed, asked.processes, _say, asked.seconds)
         print(found, flush=True)
         failed |= bool(found.failures)
         _print_failures(found)
         if asked.json:
             _keep(asked.json, found)
     return int(failed)
+
+
+def _say(words: str) -> None:
+    print(words, flush=True)
 
 
 def _arguments() -> argparse.Namespace:
@@ -39,6 +44,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--count", type=int, help="cases of each; a quick number if left out")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no more after these")
     parser.add_argument("--case", type=int, help="show and try one case again")
     parser.add_argument("--json", type=Path, help="a file to keep the figures in")
     return parser.parse_args()
@@ -60,13 +66,11 @@ def _print_failures(found: Outcome) -> None:
 
 def _keep(path: Path, found: Outcome) -> None:
     """The figures of the last full run, by target: what docs/reliability.md is made from."""
-    figures = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    figures[found.name] = {
+    figures = {
         "cases": found.count, "seed": found.seed, "seconds": round(found.seconds),
-        "date": time.strftime("%Y-%m-%d"), **dict(sorted(found.ended.items())),
-        "failed": len(found.failures),
+        **dict(sorted(found.ended.items())), "failed": len(found.failures),
     }  # fmt: skip
-    path.write_text(json.dumps(figures, indent=1, sort_keys=True) + "\n", "utf-8")
+    keep(found.name, figures, path)
 
 
 if __name__ == "__main__":

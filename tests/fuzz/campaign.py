@@ -1,6 +1,7 @@
 """Many cases of a target, in several processes, each case with a limit of time and memory."""
 
 import importlib
+import math
 import multiprocessing
 import os
 import resource
@@ -15,18 +16,22 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
 
-SECONDS = 20.0  # for one case; the slowest valid one takes less than a tenth of it
+SECONDS = 20.0  # of processor time for one case; the slowest valid one takes less than a tenth
+WAITING = 200.0  # by the clock, which a busy machine makes long
 MEMORY = 2 << 30  # bytes beyond what a process has when it begins
 BATCH = 200  # cases that a process is given at once
 
 TARGETS = {
     "toml": "a configuration file, from the starters of `fedmin init`",
+    "sites": "a site's own file, site.toml, and the rows that it names",
     "folders": "a folder of a run, read by `report` and `compare`",
     "readers": "files of data, each by its reader",
     "wire": "messages between the halves of a run",
     "checkpoints": "checkpoints of a server and of a site",
 }
-QUICK = {"toml": 120, "folders": 120, "readers": 400, "wire": 2000, "checkpoints": 30}
+QUICK = {
+    "toml": 120, "sites": 300, "folders": 120, "readers": 400, "wire": 2000, "checkpoints": 30,
+}  # fmt: skip
 
 
 class Hang(BaseException):
@@ -113,17 +118,35 @@ def some(name: str, seed: int, numbers: range) -> tuple[Counter, list[Failure]]:
     return ended, failures
 
 
-def many(name: str, count: int, seed: int, processes: int, say: Callable[[str], None]) -> Outcome:
-    """Cases 0 to count - 1, in several processes; a process that dies is a failure too."""
+def many(
+    name: str,
+    count: int,
+    seed: int,
+    processes: int,
+    say: Callable[[str], None],
+    seconds: float = math.inf,
+) -> Outcome:
+    """Cases 0 to count - 1, in several processes; a process that dies is a failure too.
+
+    After so many seconds no more are begun: what was tried until then is what is told.
+    """
     found, begin, told = Outcome(name, seed), time.monotonic(), time.monotonic()
     ranges = [range(k, min(k + BATCH, count)) for k in range(0, count, BATCH)]
     context = multiprocessing.get_context("spawn")  # JAX has threads, which do not fork
     with context.Pool(processes, _begin, maxtasksperchild=200) as pool:
         waiting = [pool.apply_async(some, (name, seed, each)) for each in ranges]
         for each, one in zip(ranges, waiting, strict=True):
+            left = begin + seconds - time.monotonic()
+            if left < 0 and not one.ready():
+                break
             try:
-                found.add(*one.get(timeout=BATCH * SECONDS))
+                ended, failures = one.get(timeout=min(BATCH * WAITING, max(left, 1.0)))
+                found.add(ended, failures)
+                for failure in failures:
+                    say(f"  case {failure.number}: {failure.kind}")
             except multiprocessing.TimeoutError:
+                if time.monotonic() - begin > seconds:
+                    break
                 words = f"a process died, or hung, in cases {each.start} to {each.stop - 1}"
                 found.add(Counter(failed=len(each)), [Failure(each.start, "dead", words)])
             if time.monotonic() - told > 30:
@@ -156,16 +179,22 @@ def _begin() -> None:
 
 @contextmanager
 def _limit(seconds: float) -> Iterator[None]:
+    """Of processor time, which others on the machine do not use up; and of the clock, for waits."""
+
     def ring(*_: Any) -> None:
         raise Hang(f"more than {seconds:g} s")
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    timers = ((signal.SIGPROF, signal.ITIMER_PROF, seconds),
+              (signal.SIGALRM, signal.ITIMER_REAL, seconds * WAITING / SECONDS))  # fmt: skip
+    before = [signal.signal(number, ring) for number, _, _ in timers]
+    for _, timer, length in timers:
+        signal.setitimer(timer, length)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for (number, timer, _), old in zip(timers, before, strict=True):
+            signal.setitimer(timer, 0)
+            signal.signal(number, old)
 
 
 def _kind(error: BaseException) -> str:

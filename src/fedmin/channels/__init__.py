@@ -5,11 +5,24 @@ One idea a file, one line in `CHANNELS`. May import: core. To add one, follow CO
 """
 
 from fedmin.channels.clip import Clip
+from fedmin.channels.homomorphic_sum import HomomorphicSum
+from fedmin.channels.noise import Noise
 from fedmin.channels.plain import Plain
+from fedmin.channels.secure_sum import SecureSum
 from fedmin.channels.stages import Chain, chain
 from fedmin.channels.topk import TopK
 from fedmin.core.channel import Channel
 
-CHANNELS: dict[str, type[Channel]] = {"plain": Plain, "topk": TopK, "clip": Clip, "chain": Chain}
+CHANNELS: dict[str, type[Channel]] = {
+    "plain": Plain,
+    "topk": TopK,
+    "clip": Clip,
+    "noise": Noise,
+    "chain": Chain,
+    "homomorphicsum": HomomorphicSum,
+    "secure_sum": SecureSum,
+}
 
-__all__ = ["CHANNELS", "Chain", "Clip", "Plain", "TopK", "chain"]
+__all__ = [
+    "CHANNELS", "Chain", "Clip", "HomomorphicSum", "Noise", "Plain", "SecureSum", "TopK", "chain",
+]  # fmt: skip

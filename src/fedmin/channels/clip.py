@@ -48,6 +48,9 @@ class Clip(Channel):
 
         return jax.tree.map(shorten, up, is_leaf=payload.is_payload), memory
 
+    def longest(self, entering: float | None) -> float:
+        return self.norm if entering is None else min(self.norm, entering)
+
     @property
     def learns(self) -> Learns:
         return Learns(how="shortened to a bound")

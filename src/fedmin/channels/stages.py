@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from fedmin.channels.plain import Plain
 from fedmin.core import checks
@@ -30,6 +31,10 @@ class Chain(Channel):
         for stage in self.stages[:-1]:
             if stage.hides:  # what comes after it would see what it hides
                 raise ValueError(f"{stage} must be the last stage of a chain: its sum is hidden")
+        if self.noises and getattr(self.stages[-1], "bound", 0) is None:
+            raise ValueError(
+                f"{self.stages[-1]} agrees on a bound, a maximum without noise; give it a bound"
+            )
 
     @property
     def delays(self) -> bool:  # type: ignore[override]
@@ -38,6 +43,19 @@ class Chain(Channel):
     @property
     def lossless(self) -> bool:  # type: ignore[override]
         return all(stage.lossless for stage in self.stages)
+
+    @property
+    def goes_on(self) -> bool:  # type: ignore[override]
+        return any(stage.goes_on for stage in self.stages)
+
+    def weighing(self, cohort: Cohort) -> Array:
+        fixed = [stage for stage in self.stages if stage.goes_on]
+        return (fixed or self.stages)[0].weighing(cohort)
+
+    def longest(self, entering: float | None) -> float | None:
+        for stage in self.stages:
+            entering = stage.longest(entering)
+        return entering
 
     def _along(self, up: Any) -> list[Any]:
         """The shapes that enter each stage."""
@@ -64,6 +82,33 @@ class Chain(Channel):
 
     def weigh(self, wire: Any, share: Any) -> Any:
         return self.stages[-1].weigh(wire, share)
+
+    def weigh_as(self, wire: Any, share: Any, told: Any) -> Any:
+        return self.stages[-1].weigh_as(wire, share, told)
+
+    def tells(self, state: Any) -> dict[str, Any]:
+        return self.stages[-1].tells(state[-1])
+
+    def waits(self, told: Any) -> Any:
+        return self.stages[-1].waits(told)
+
+    def report(self, combined: Any) -> dict[str, Any]:
+        return self.stages[-1].report(combined)
+
+    def concerns(self, info: Any) -> str:
+        return "; ".join(filter(None, (stage.concerns(info) for stage in self.stages)))
+
+    @property
+    def noises(self) -> bool:  # type: ignore[override]
+        return any(stage.noises for stage in self.stages)
+
+    @property
+    def signs(self) -> bool:  # type: ignore[override]
+        return self.stages[-1].signs
+
+    @property
+    def fewest(self) -> int:  # type: ignore[override]
+        return max(stage.fewest for stage in self.stages)
 
     def combine(self, wires: Any) -> Any:
         return self.stages[-1].combine(wires)

@@ -1,5 +1,5 @@
 """The command line: demo, init, show, run, compare, plot, report, watch, reproduce, list, version;
-and in files of their own serve, join and deploy, and the groups keys and site.
+and in files of their own serve, join, deploy, tap and audit, and the groups keys and site.
 
 What only one command needs is imported inside it. Bad input ends in one red line on standard error
 and exit code 2; a bug in one line too, exit code 70 and a file with its traceback (`main`).
@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from fedmin.cli import keys, machines, site
+from fedmin.cli import audits, keys, machines, site, tapped
 from fedmin.cli.errors import bugs_are_kept, check_out, plain_errors
 
 app = typer.Typer(
@@ -46,6 +46,8 @@ def every_command(
 
 
 app.add_typer(machines.group)
+app.add_typer(tapped.group)
+app.add_typer(audits.group)
 app.add_typer(keys.group, name="keys")
 app.add_typer(site.group, name="site")
 
@@ -138,6 +140,11 @@ Runs = Annotated[
 ]
 
 
+Tap = Annotated[
+    Path | None, typer.Option("--tap", help="Keep every byte that is sent in this file.")
+]
+
+
 @app.command()
 @plain_errors
 def init(
@@ -184,7 +191,7 @@ def show(file: File) -> None:
         table = observers.table(cost.disclosures)
         shown.setdefault(str(table), []).append(job.label)
         tables[str(table)] = table
-        for words in cost.exposures:
+        for words in (*cost.noise(job.label), *cost.exposures):
             if words not in told:
                 told.append(words)
     print_table(head, lines, right=head[2:])
@@ -208,6 +215,7 @@ def run(
     force: Annotated[bool, typer.Option(help="Run again what is there already.")] = False,
     quiet: Annotated[bool, typer.Option(help="Print nothing but errors.")] = False,
     json: Annotated[bool, typer.Option("--json", help="A line of JSON a run.")] = False,
+    tap: Tap = None,
 ) -> None:
     """Run a file: a folder a run. What was stopped goes on; what is there is not run again."""
     from fedmin.cli.run_table import RunTable
@@ -221,7 +229,9 @@ def run(
     silent = quiet or json
     note = "" if silent else "ending after this round; Ctrl-C once more ends at once\n"
     with Interrupt(note) as interrupt, RunTable(jobs, quiet=silent) as table:
-        for outcome in runs.run(config, out, force=force, watch=table.watch, interrupt=interrupt):
+        for outcome in runs.run(
+            config, out, force=force, watch=table.watch, interrupt=interrupt, tap=tap
+        ):
             table.ended(outcome)
             good += outcome.result.status not in ("diverged", "interrupted")
             if json:

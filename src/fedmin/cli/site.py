@@ -36,6 +36,33 @@ def init(
 
 @group.command()
 @plain_errors
+def fingerprint(
+    file: Annotated[Path, typer.Argument(help="The site's own file, site.toml.")],
+    certificate: Annotated[
+        Path | None, typer.Option(help="A certificate.json: is it about these rows?")
+    ] = None,
+) -> None:
+    """What this site says of its rows in a certificate: a hash under its own secret."""
+    from fedmin.core.certificate import Certificate
+    from fedmin.core.measured import FINGERPRINTS
+    from fedmin.runs.joining import fingerprint_of
+    from fedmin.runs.site_file import SiteFile
+
+    site = SiteFile.read(file)
+    here = fingerprint_of(site).hex()
+    if certificate is None:
+        typer.echo(here)
+        return
+    said = Certificate.load(certificate).data.get(FINGERPRINTS, {})
+    if site.name not in said:
+        raise ValueError(f"{certificate} says nothing of the rows of {site.name} under its secret")
+    if said[site.name] != here:
+        raise ValueError(f"{certificate} is about other rows of {site.name} than those that it has")
+    typer.echo(f"{certificate} is about the rows that {site.name} has: {here}")
+
+
+@group.command()
+@plain_errors
 def log(
     file: Annotated[Path, typer.Argument(help="The log that site.toml names.")],
     run: Annotated[str, typer.Option(help="Only of the run whose name begins so.")] = "",

@@ -19,6 +19,9 @@ from fedmin.client.batches import (
 )
 from fedmin.client.compression import COMPRESSORS, Compressor, TopEntries, TopRank
 from fedmin.client.descent import LocalSteps, Stepping
+from fedmin.client.private_rows import PrivateRows
+
+BATCHES["privaterows"] = PrivateRows
 
 __all__ = [
     "BATCHES",
@@ -30,6 +33,7 @@ __all__ = [
     "Growing",
     "LargerSet",
     "LocalSteps",
+    "PrivateRows",
     "Shuffled",
     "Split",
     "Stepping",

@@ -21,6 +21,7 @@ from jax import Array, lax
 from fedmin.client.batches import Batches, Blocks
 from fedmin.core import checks, schedule
 from fedmin.core.method import Method, Now
+from fedmin.core.private import repeated
 from fedmin.core.problem import Problem
 from fedmin.core.rows import Rows, Shard
 from fedmin.core.schedule import Stages
@@ -83,7 +84,8 @@ class LocalSteps(Stepping):
         def go(k, state):
             return advance(state, batches.read(rows, jax.tree.map(lambda a: a[k], drawn)))
 
-        return lax.fori_loop(0, steps, go, start)
+        with repeated(most):
+            return lax.fori_loop(0, steps, go, start)
 
     def descend(
         self,

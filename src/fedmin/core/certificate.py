@@ -30,7 +30,7 @@ from fedmin.core.federation import Federation
 from fedmin.core.files import write_text
 from fedmin.core.fitting import fitted
 from fedmin.core.kept import DamagedError, read_words, value_of
-from fedmin.core.measured import Measured, measured_on
+from fedmin.core.measured import FINGERPRINTS, Measured, measured_on
 from fedmin.core.problem import Problem
 
 FAR = 10.0  # lengths of the model itself: no run will go there
@@ -68,7 +68,7 @@ class Certificate:
     seed: int
     best_round: int | None  # the best recorded feasible model
     best_objective: float | None
-    data: dict[str, Any]  # rows, features, clients and a checksum of all of them
+    data: dict[str, Any]  # rows, features, clients and a checksum of all, or one a client
     version: str
     solution: tuple[float, ...]
     reach: float | None = None  # to where all constraints are met, to first order; None: they are
@@ -153,7 +153,11 @@ class Certificate:
         return found
 
     def check(self, problem: Problem, federation: Federation, rtol: float = 1e-3) -> list[str]:
-        """Measure the solution again: what does not agree, in words; nothing if all does."""
+        """Measure the solution again: what does not agree, in words; nothing if all does.
+
+        Rows that sites have named under secrets of their own (`data["fingerprints"]`) are compared
+        by nobody here: each site can, by `fedmin site fingerprint`.
+        """
         new = certify(problem, federation, np.asarray(self.solution), multipliers=self.multipliers)
         wrong = []
         for name in ("problem", "feasible"):
@@ -161,7 +165,8 @@ class Certificate:
                 wrong.append(f"{name}: {getattr(self, name)}, now {getattr(new, name)}")
         # who measured by an exchange does not know how many rows there are
         wrong += [f"data: {key} {old}, now {new.data.get(key)}"
-                  for key, old in self.data.items() if old != new.data.get(key)]  # fmt: skip
+                  for key, old in self.data.items()
+                  if key != FINGERPRINTS and old != new.data.get(key)]  # fmt: skip
         for name in ("objective", "constraints", "stationarity", "complementarity", "gap"):
             old, now = (getattr(one, name) for one in (self, new))
             scale = max(self.gradient, abs(self.objective))

@@ -7,6 +7,7 @@ each other. One that hides single replies from the server `hides` them by a `pro
 (core/protocol.py): trips of its own around the exchange.
 """
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -78,6 +79,14 @@ class Channel(eqx.Module):
     delays: ClassVar[bool] = False
     # single replies are hidden from the server, by a protocol
     hides: ClassVar[bool] = False
+    # a round happens even if nobody came: who did is not to be seen
+    goes_on: ClassVar[bool] = False
+    # noise is added on the road, by either half
+    noises: ClassVar[bool] = False
+    # sites sign what they send, with the keys that the roster pins
+    signs: ClassVar[bool] = False
+    # a round for which fewer clients are drawn passes, and nobody is asked
+    fewest: ClassVar[int] = 1
 
     def init(self, up: Any) -> Any:
         """A client's channel memory, from the shapes of the reply it will carry."""
@@ -95,6 +104,26 @@ class Channel(eqx.Module):
         """Client: p_i times what goes on the wire, where the server is to learn a sum."""
         return payload.scaled(wire, share)
 
+    def weigh_as(self, wire: Any, share: Array, told: dict[str, Array]) -> Any:
+        """Client: the same, by what the server half `tells`."""
+        return self.weigh(wire, share)
+
+    def tells(self, state: Any) -> dict[str, Array]:
+        """Server: what goes down with an exchange, from what the server half remembers."""
+        return {}
+
+    def waits(self, told: dict[str, Array]) -> Array | bool:
+        """Whether this exchange is the channel's own: then neither half of the method changes."""
+        return False
+
+    def report(self, combined: Any) -> dict[str, Array]:
+        """Server: what is recorded of an exchange; counts, which add up over the rounds."""
+        return {}
+
+    def concerns(self, info: Mapping[str, Any]) -> str:
+        """What the user should hear of what was reported; "" if nothing."""
+        return ""
+
     def combine(self, wires: Any) -> Any:
         """The sum over a leading client axis of what was on the wire."""
         return payload.total(wires)
@@ -102,6 +131,15 @@ class Channel(eqx.Module):
     def decode(self, combined: Any, state: Any, cohort: Cohort, now: Now) -> tuple[Any, Any]:
         """Server: from the combined sum to the sum of p_i times the replies; and its new state."""
         return combined, state
+
+    def weighing(self, cohort: Cohort) -> Array:
+        """Server: what the decoded sum weighs, by which its mean is the sum divided."""
+        return cohort.weight
+
+    def longest(self, entering: float | None) -> float | None:
+        """The longest reply that leaves the client's half, if those that enter it are no longer
+        than `entering`; None: any."""
+        return entering if self.lossless else None
 
     def protocol(self, sent: Any) -> Protocol:
         """The trips that the channel itself needs around an exchange, for wires of such a form."""

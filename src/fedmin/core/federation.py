@@ -20,8 +20,10 @@ from fedmin.core.given import (
     labels_of,
     names_of,
     shares_of,
+    weighed,
 )
 from fedmin.core.matrix import Dense, SparseRows, matrix
+from fedmin.core.preparation import About
 from fedmin.core.roster import ColumnOwners, Roster
 from fedmin.core.rows import Rows, rows
 
@@ -39,9 +41,7 @@ class Federation:
     array([4, 6])
     """
 
-    pool: (
-        Rows  # all clients' rows, one client after the other (features: one block after the other)
-    )
+    pool: Rows  # all clients' rows, one client after the other (features: blocks of columns)
     sizes: np.ndarray  # i[N] rows a client (features: columns a client)
     weights: np.ndarray  # f[N], sum 1
     names: tuple[str, ...]
@@ -52,6 +52,7 @@ class Federation:
     columns: tuple[np.ndarray, ...] = field(default=())
     labels: str = "everyone"  # who knows y when columns are split; or "server", or a client's name
     groups: tuple[str, ...] = ()  # the names of the groups that rows are in, if they are
+    about: About | None = None  # what is known of its columns, where they were read from tables
 
     def __post_init__(self) -> None:
         if self.split == "rows" and not (self._held() > 0).all():
@@ -72,6 +73,7 @@ class Federation:
         classes: int | None = None,
         groups: Any = None,
         group_names: Sequence[str] | None = None,
+        row_weights: Any = None,
         seed: int = 0,
     ) -> "Federation":
         """Rows split over clients: `parts` has the row numbers of each.
@@ -79,7 +81,8 @@ class Federation:
         A client's rows are shuffled once here (by `seed`), so that batches of consecutive rows are
         random batches. Rows in no part are left out. `groups` has a value a row, which says what
         group it is in, for constraints on groups; test and server rows are then triples (x, y,
-        groups). Groups are in the order of `group_names`, or of their values.
+        groups). Groups are in the order of `group_names`, or of their values. `row_weights` say how
+        much each row counts; a client's size is then what its rows weigh.
         """
         count = x.shape[0] if hasattr(x, "shape") else len(x)
         parts = checks.check_partition(parts, count, covering=False)
@@ -91,16 +94,13 @@ class Federation:
         sizes = np.array([len(part) for part in parts])
         group, names_of_groups = grouped(groups, count, group_names)
         beside = partial(apart, classes=classes, groups=names_of_groups)
+        (each, held), labeled = weighed(row_weights, parts), labels_of(y[order], classes)
         return cls(
-            pool=rows(matrix(x, order), labels_of(y[order], classes), group=at(group, order)),
-            sizes=sizes,
-            weights=shares_of(weights, sizes),
-            names=names_of(names, len(parts)),
-            classes=classes,
-            test=beside("test rows", test),
-            server_rows=beside("server rows", server),
+            pool=rows(matrix(x, order), labeled, at(each, order), at(group, order)), sizes=sizes,
+            weights=shares_of(weights, held), names=names_of(names, len(parts)), classes=classes,
+            test=beside("test rows", test), server_rows=beside("server rows", server),
             groups=names_of_groups,
-        )
+        )  # fmt: skip
 
     @classmethod
     def from_clients(cls, clients: Sequence[tuple[Any, ...]], **options: Any) -> "Federation":

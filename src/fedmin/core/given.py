@@ -21,7 +21,7 @@ def grouped(
 
 
 def at(group: np.ndarray | None, order: np.ndarray) -> np.ndarray | None:
-    """The groups of the rows in this order, if rows are in groups."""
+    """What stands beside the rows in this order, if anything does."""
     return None if group is None else group[order]
 
 
@@ -49,6 +49,14 @@ def shares_of(weights: Any, sizes: np.ndarray) -> np.ndarray:
             f"weights must be 'sizes', 'uniform' or {len(sizes)} positive numbers, got {weights!r}"
         )
     return shares / shares.sum()
+
+
+def weighed(row_weights: Any, parts: Sequence[np.ndarray]) -> tuple[np.ndarray | None, np.ndarray]:
+    """What each row weighs, if that is said; and each client's rows together, 1 each if not."""
+    if row_weights is None:
+        return None, np.array([len(part) for part in parts])
+    each = np.asarray(row_weights, float)
+    return each, np.array([each[part].sum() for part in parts])
 
 
 def names_of(names: Sequence[str] | None, count: int) -> tuple[str, ...]:

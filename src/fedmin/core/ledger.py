@@ -81,6 +81,7 @@ class Ledger:
     uneven_looks: dict[int, Uneven] = field(default_factory=dict)  # by the rounds before them
     control: dict[str, int] = field(default_factory=dict)  # bytes, by direction and kind
     certificate: list[tuple[Line, int]] = field(default_factory=list)  # its look, once at the end
+    prepared: list[tuple[Line, int]] = field(default_factory=list)  # what preparing columns took
 
     def add_rounds(self, counts: Any) -> None:
         """Enter rounds in which so many clients took part."""
@@ -125,15 +126,23 @@ class Ledger:
         )  # fmt: skip
 
     def bytes(
-        self, direction: str | None = None, evaluation: bool = False, control: bool = False
+        self,
+        direction: str | None = None,
+        evaluation: bool = False,
+        control: bool = False,
+        preparation: bool = False,
     ) -> int:
-        """All bytes so far, "down", "up" or both; on request also of looking and of checkpoints."""
+        """All bytes so far, "down", "up" or both; on request also of looking, of checkpoints, and
+        of preparing columns before the run."""
         ways = ("down", "up") if direction is None else (direction,)
         found = sum(int(self.cumulative(way)[-1]) for way in ways)
         if evaluation:
             found += sum(int(self.cumulative_evaluation(way)[-1]) for way in ways)
             last = [(line, n) for line, n in self.certificate if line.direction in ways]
             found += sum(n * sum(line.parts.values()) for line, n in last)
+        if preparation:
+            first = [(line, n) for line, n in self.prepared if line.direction in ways]
+            found += sum(n * sum(line.parts.values()) for line, n in first)
         if control:
             found += sum(n for kind, n in self.control.items() if kind.split()[0] in ways)
         return found
@@ -184,7 +193,7 @@ class Ledger:
                 key = f"{before}{kind}{line.direction} {part}"
                 kinds[key] = kinds.get(key, 0) + size * messages
 
-        for line, messages in self.setup:
+        for line, messages in [*self.prepared, *self.setup]:
             add("", line, line.parts, messages)
         rounds = Counter(n for t, n in enumerate(self.counts) if t not in self.uneven)
         looks = {self.population: len(self.evaluated) - len(self.uneven_looks)}
@@ -219,7 +228,7 @@ class Ledger:
         kinds = self.by_kind() | {f"control {kind}": n for kind, n in self.control.items()}
         width = max((len(k) for k in [*kinds, "without evaluation"]), default=0)
         lines = [f"{kind.ljust(width)}  {size:>16,} B" for kind, size in kinds.items()]
-        whole = self.bytes(evaluation=True, control=True)
+        whole = self.bytes(evaluation=True, control=True, preparation=True)
         lines.append(f"{'all'.ljust(width)}  {whole:>16,} B")
         if self.evaluation:
             lines.append(f"{'without evaluation'.ljust(width)}  {self.bytes():>16,} B")
@@ -229,7 +238,7 @@ class Ledger:
 FORM: dict[str, Any] = {  # of a ledger in words
     "ledger": list[dict], "setup": list[tuple[dict, int]], "evaluation": list[dict] | None,
     "clients": int | None, "control": dict[str, int] | None,
-    "certified": list[tuple[dict, int]] | None,
+    "certified": list[tuple[dict, int]] | None, "prepared": list[tuple[dict, int]] | None,
     "uneven": list[list[int]] | None, "uneven_looks": list[list[int]] | None,
 }  # fmt: skip
 
@@ -242,6 +251,7 @@ def words_of_ledger(ledger: Ledger) -> dict[str, Any]:
         "evaluation": [_words_of(line) for line in ledger.evaluation],
         "clients": ledger.population,
         "certified": [[_words_of(line), count] for line, count in ledger.certificate],
+        "prepared": [[_words_of(line), count] for line, count in ledger.prepared],
         **{k: v for k, v in ledger.exceptions().items() if v},
     }
 
@@ -258,14 +268,14 @@ def ledger_of(path: Path, words: dict[str, Any], counts: np.ndarray, looked: np.
     lines, looks = (
         [_line_of(path, x, most) for x in words.get(key) or []] for key in ("ledger", "evaluation")
     )
-    setup, certified = (
+    setup, certified, prepared = (
         [(_line_of(path, line, most), count) for line, count in words.get(key) or []]
-        for key in ("setup", "certified")
+        for key in ("setup", "certified", "prepared")
     )
     evaluated = looked.tolist() if looks else []
     clients = words.get("clients") or 0
     ledger = Ledger(lines, counts.tolist(), setup, looks, clients, evaluated)
-    ledger.certificate = certified
+    ledger.certificate, ledger.prepared = certified, prepared
     try:
         ledger.enter(words)
         sizes = ledger.by_kind().values()  # in whole numbers of any length

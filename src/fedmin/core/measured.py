@@ -40,13 +40,22 @@ class Measured(NamedTuple):
         return value, slope, problem.limits_of(values), problem.limits_of(slopes)
 
 
-def data_of(roster: Roster, digests: Sequence[str]) -> dict[str, Any]:
-    """Which data, from what every client says of its own rows: a hash of them and of p_i."""
-    shares = np.ascontiguousarray(roster.shares, np.float64)
-    content = hashlib.sha256(shares.tobytes() + bytes.fromhex("".join(digests)))
-    found = {
-        "features": roster.features, "clients": roster.clients, "sha256": content.hexdigest(),
-    }  # fmt: skip
+FINGERPRINTS = "fingerprints"
+
+
+def data_of(roster: Roster, digests: Sequence[str], keyed: bool = False) -> dict[str, Any]:
+    """Which data, from what every client says of its own rows: a hash of them and of p_i.
+
+    Where clients name their rows under secrets of their own (`keyed`), all that they said is kept:
+    only a client itself can say later whether its rows are still those.
+    """
+    found: dict[str, Any] = {"features": roster.features, "clients": roster.clients}
+    if keyed:
+        found[FINGERPRINTS] = dict(zip(roster.names, digests, strict=True))
+    else:
+        shares = np.ascontiguousarray(roster.shares, np.float64)
+        content = hashlib.sha256(shares.tobytes() + bytes.fromhex("".join(digests)))
+        found["sha256"] = content.hexdigest()
     return found if roster.owners is None else {"rows": roster.owners.rows, **found}
 
 

@@ -193,6 +193,7 @@ class Method(eqx.Module):
 
     handles: ClassVar[frozenset[str]] = frozenset({"rows"})
     citation: ClassVar[str] = ""
+    sums: ClassVar[str] = ""  # how to make it so that only sums are needed, if it gathers replies
 
     def check(self, problem) -> None:
         """Refuse a problem that these settings do not fit, before any work."""
@@ -224,9 +225,18 @@ class Method(eqx.Module):
         """The chance of taking part in a round that these settings are made for, if they are."""
         return None
 
+    def alone(self) -> str:
+        """Why a sum of its replies may be a single client's, which nothing hides; "" if never."""
+        return ""
+
     def concerns(self, info: Mapping[str, Any]) -> str:
         """What went wrong by what the method itself reported in the end; "" if nothing did."""
         return ""
+
+    def behind(self, problem, roster: Roster, rows, state: Any, down: Any, now: Now) -> Any:
+        """What a client's reply was chosen by, where it is an atom: the vector that the linear
+        minimizer was asked; None where a reply is no such choice. Audits ask for it."""
+        return None
 
     def notes(self) -> tuple[str, ...]:
         """What a reader of the result should know of these settings."""

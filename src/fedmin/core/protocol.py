@@ -107,6 +107,7 @@ class Occasion(NamedTuple):
     trip: int  # the exchange's number on the wire: no other of the round has it
     clients: tuple[int, ...]  # in the order of a part with an entry for each
     roster: Roster
+    identity: bytes | None = None  # a site's own signing key; none in a simulation, nor the server
 
     @property
     def label(self) -> bytes:
@@ -117,6 +118,13 @@ class Occasion(NamedTuple):
     def slot(self, i: int) -> int:
         """The place of client i among those that were drawn."""
         return self.clients.index(i)
+
+
+class Opened(NamedTuple):
+    """A sum that a site has opened, and the clients that are in it."""
+
+    wire: Any
+    clients: tuple[int, ...]
 
 
 class SiteRole(ABC):
@@ -132,6 +140,10 @@ class SiteRole(ABC):
 
         `said` is what came down with the exchange for the channel.
         """
+
+    def opened(self) -> Opened | None:
+        """Where the sites take the sum in (`Protocol.blind`): the sum, once this one has it."""
+        return None
 
 
 class ServerRole(ABC):
@@ -170,9 +182,11 @@ class Protocol(ABC):
     group            clients are summed together all at once or, where there are more than this, in
                      as few equal groups as that allows; a part that grows has an entry for each
                      client of the largest group
+    blind            on the last leg every site opens the sum and takes it in; `reveal` is nothing
     """
 
     hidden: Any
+    blind: bool = False
     before: tuple[Leg, ...] = ()
     along: Mapping[str, Part] = MappingProxyType({})
     after: tuple[Leg, ...] = ()

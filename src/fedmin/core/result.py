@@ -17,6 +17,7 @@ from fedmin.core.files import digest_of, write_text, write_whole, write_words
 from fedmin.core.kept import DamagedError, check_words, read_array, read_csv, read_words
 from fedmin.core.ledger import Ledger, ledger_of, words_of_ledger
 from fedmin.core.method import Method
+from fedmin.core.privacy import Privacy
 from fedmin.core.problem import Problem
 from fedmin.core.serialize import deserialize, serialize
 
@@ -28,6 +29,7 @@ FORM: dict[str, Any] = {  # of result.json, but for its ledger
     "rounds": int, "seed": int, "status": str, "reason": str,
     "compile_seconds": float, "run_seconds": float, "method": dict,
     "best": tuple[float, float, int] | None, "rising": list[str] | None,
+    "privacy": dict | None,
     "type": Literal["float16", "float32", "float64", "int32", "int64"] | None,
 }  # fmt: skip
 # what a class may say of fields that are none of its own
@@ -82,6 +84,12 @@ class Result:
     rising: tuple[str, ...] = ()  # the recorded columns that are better the higher they are
     certificate: Certificate | None = None
     absent: tuple[Any, ...] = ()  # (round, trip, client) of those who were asked and not heard
+    shown: Privacy | None = None  # see `privacy`
+
+    @property
+    def privacy(self) -> Privacy | None:
+        """Who learnt what, of how many at once, and what noise has spent; None if not known."""
+        return None if self.shown is None else self.shown.spending(self.history)
 
     @property
     def best_feasible(self) -> Any:
@@ -89,13 +97,17 @@ class Result:
         fits = self.best is not None and self.best.violation <= self.problem.tolerance
         return self.best.x if fits else None
 
+    @property
+    def epsilon(self) -> dict[str, float]:
+        """What the run's noise has spent, by unit ("client", "row"): the history's last row."""
+        return {k[8:]: float(v[-1]) for k, v in self.history.items() if k.startswith("epsilon_")}
+
     def final(self, column: str) -> float:
         """The last recorded value of a column."""
         return float(self._column(column)[-1])
 
     def rises(self, column: str) -> bool:
-        """Whether a column is better the higher it is, as its metric says; rounds, seconds and
-        bytes only grow."""
+        """Whether a column is better the higher it is; rounds, seconds and bytes only grow."""
         return column in self.rising or column in NOT_SHOWN
 
     def first(
@@ -171,6 +183,7 @@ class Result:
         words |= words_of_ledger(self.ledger) | {"rising": list(self.rising)}
         words["type"] = self._type()
         words["absent"] = [list(map(int, each)) for each in self.absent]
+        words["privacy"] = None if self.shown is None else self.shown.words()
         if self.best is not None:
             files.append(_write_array(folder / "best.npy", self.best.x))
             words["best"] = [float(self.best.objective), float(self.best.violation)]
@@ -223,6 +236,7 @@ class Result:
             certificate=Certificate.load(certificate) if certificate in there else None,
             rising=tuple(words.get("rising", [c for c in history if RISING.search(c)])),
             absent=tuple(tuple(each) for each in words.get("absent", [])),
+            shown=Privacy.of(path, words.get("privacy")),
             **{key: words[key] for key in WORDS},
         )
 

@@ -63,6 +63,8 @@ class Roster(eqx.Module):
     even: bool = eqx.field(default=False, static=True)  # all have as many rows, of weight 1
     everyone: bool = eqx.field(default=True, static=True)  # every round has all clients in it
     by_rows: bool = eqx.field(default=False, static=True)  # p_i are the clients' shares of the rows
+    # Ed25519 public keys in hex, that sites sign with; () where all parties are one person's
+    identities: tuple[str, ...] = eqx.field(default=(), static=True)
 
     @property
     def split(self) -> Literal["rows", "features"]:
@@ -76,7 +78,7 @@ class Roster(eqx.Module):
 
     def unnamed(self) -> "Roster":
         """The same without names: what is compiled does not depend on them."""
-        return dataclasses.replace(self, names=(), groups=("",) * len(self.groups))
+        return dataclasses.replace(self, names=(), groups=("",) * len(self.groups), identities=())
 
     def share(self, i: int) -> np.ndarray:
         """p_i, as a number of the run's type."""

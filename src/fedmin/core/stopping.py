@@ -96,4 +96,29 @@ class Gap(Rule):
         return values[columns.index("gap")] <= self.tol
 
 
-RULES: dict[str, type[Rule]] = {kind.__name__.lower(): kind for kind in (Stop, Gap, KKT)}
+class Budget(Rule):
+    """Stop before a run with noise would cost more than `epsilon` at `delta`, for any unit.
+
+    How many rounds that allows is known before the first, since what noise costs does not depend
+    on the data; `fedmin show` says it.
+
+    >>> import fedmin
+    >>> fedmin.Budget(3.0, delta=1e-5)
+    Budget(epsilon=3.0, delta=1e-05)
+    """
+
+    epsilon: float
+    delta: float = 1e-5
+
+    def __check_init__(self):
+        checks.positive("epsilon", self.epsilon)
+        checks.between("delta", self.delta, 0.0, 0.5, open_low=True)
+
+    def check(self, columns):
+        return
+
+    def __call__(self, columns, values):
+        return jnp.zeros((), bool)  # the run is not given more rounds than its budget allows
+
+
+RULES: dict[str, type[Rule]] = {kind.__name__.lower(): kind for kind in (Stop, Gap, KKT, Budget)}

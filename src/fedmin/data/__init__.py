@@ -3,6 +3,7 @@
     table = load("mnist")                            a Table: x, y, test rows, where it came from
     parts = Dirichlet(20, alpha=0.3)(table, seed=0)  row indices, one array a client
     federation = partition(table, Dirichlet(20, 0.3))
+    federation = read(["a.csv", "b.csv"], outcome="died").federation(Prepare())
     made = quadratics(clients=10, dim=20, condition=100.0)     made.truth["solution"]
 
 Files come from the folder that FEDMIN_DATA names (or the system's cache) and are checked against
@@ -28,6 +29,8 @@ from fedmin.data.formats.parties import JoinedParties, Party, join_parties, read
 from fedmin.data.formats.speeches import read_speeches
 from fedmin.data.holdout import hold_out
 from fedmin.data.loading import DATASETS, Dataset, datasets, load
+from fedmin.data.own.prepare import Prepare
+from fedmin.data.own.reading import Sites, read
 from fedmin.data.splits.by_columns import ColumnNames, ColumnSizes, EvenColumns, Parties
 from fedmin.data.splits.by_labels import CountTable, Dirichlet, LabelsPerClient, Shards
 from fedmin.data.splits.by_rows import IID, ByColumn, Clusters, QuantitySkew
@@ -61,8 +64,10 @@ __all__ = [
     "Part",
     "Parties",
     "Party",
+    "Prepare",
     "QuantitySkew",
     "Shards",
+    "Sites",
     "Synthetic",
     "Table",
     "UnknownChecksum",
@@ -78,6 +83,7 @@ __all__ = [
     "logistic_margin",
     "partition",
     "quadratics",
+    "read",
     "read_cifar10",
     "read_idx",
     "read_idx_images",

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -157,6 +158,7 @@ class Settings(NamedTuple):
     progress: Show = False
     checkpoint: Checkpoint | None = None
     interrupt: Interrupt | None = None
+    tap: str | Path | None = None  # a file that keeps every byte that is sent
 
 
 class Engine(ABC):

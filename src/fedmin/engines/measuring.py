@@ -80,7 +80,7 @@ class Evaluation:
 
 def evaluation(run: Run, roster: Roster) -> Evaluation:
     """How the model is looked at in such a run; without trips where no metric needs rows."""
-    wanted = tuple(m for m, metric in enumerate(run.record) if _needs_rows(run, roster, metric))
+    wanted = tuple(m for m, metric in enumerate(run.record) if needs_rows(run, roster, metric))
     if not wanted:
         return Evaluation(run, roster, (), ())
     record = [run.record[m] for m in wanted]
@@ -116,7 +116,8 @@ def _scores(record: list[Metric]) -> bool:
     return any("scores" in metric.needs for metric in record)
 
 
-def _needs_rows(run: Run, roster: Roster, metric: Metric) -> bool:
+def needs_rows(run: Run, roster: Roster, metric: Metric) -> bool:
+    """Whether a metric takes sums over the clients' rows."""
     if metric.on != "train":
         return False
     x, rows = jax.eval_shape(lambda: _model(run)), roster.rows_like()

@@ -17,7 +17,16 @@ from fedmin.core.roster import Roster
 from fedmin.engines.compiled import SHAPES, form_of
 from fedmin.engines.forms import Purpose, Step, TripForm, purpose_of
 from fedmin.engines.measuring import certifying, evaluation, recorded
-from fedmin.engines.round import Notice, Run, combined_zeros, delivered, known, split_report
+from fedmin.engines.round import (
+    TOLD,
+    Notice,
+    Run,
+    combined_zeros,
+    delivered,
+    known,
+    split_report,
+    told_by,
+)
 from fedmin.engines.sessions import wire
 
 
@@ -108,7 +117,7 @@ def _forms(
         _check_parties(run.method, trip, population)
         down = _down_like(run, trip, server, population, now)
         notices.append(Notice(down, trip.only))
-        heard = known(trip, notices, 0)
+        heard = {k: v for k, v in known(trip, notices, 0).items() if k != TOLD}
         up, after = jax.eval_shape(trip.client, run.problem, rows, client, heard, now)
         same_form(run.method, client, after)
         if isinstance(trip, Relay):
@@ -123,7 +132,9 @@ def _forms(
         memory, kept = (jax.eval_shape(f, up) for f in (channel.init, channel.init_server))
         sent, _ = jax.eval_shape(channel.encode, up, memory, now)
         if trip.reduce == "sum":
-            sent = jax.eval_shape(channel.weigh, sent, jnp.asarray(roster.shares[0]))
+            sent = jax.eval_shape(_weighed, channel, sent, jnp.asarray(roster.shares[0]), kept)
+        told = jax.eval_shape(lambda t=trip, k=kept: told_by(channel, t, _zeros(k)))
+        down = {**down, TOLD: told} if told else down
         protocol = channel.protocol(sent) if channel.hides else None
         found.append(TripForm(trip, down, up, sent, memory, kept, protocol))
     if found and isinstance(found[-1].trip, Relay):
@@ -132,6 +143,14 @@ def _forms(
             f"receivers are asked: what they are sent would reach nobody"
         )
     return tuple(found)
+
+
+def _zeros(like: Any) -> Any:
+    return jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), like)
+
+
+def _weighed(channel: Channel, wire: Any, share: Any, kept: Any) -> Any:
+    return channel.weigh_as(wire, share, channel.tells(kept))
 
 
 class Reports(NamedTuple):
@@ -179,10 +198,13 @@ def _report_of(run: Run, roster: Roster, form: TripForm, server: Any, server_row
     zeros, ids = combined_zeros(channel, exchange, sent, size), jnp.zeros(size, jnp.int32)
     cohort = Cohort(ids, ids == 0, jnp.zeros(size, roster.dtype))
     learnt: Any = Gathered(payload.dense_each(zeros), zeros, cohort.shares, ids)
+    said: dict[str, Any] = {}
     if exchange.reduce == "sum":
         total = channel.decode(zeros, memory, cohort, _first_now())[0]
         learnt = Sum(total, cohort.weight, cohort.count)
-    return split_report(exchange.server(run.problem, rows, server, learnt, _first_now()))[1]
+        said = channel.report(zeros)
+    found = split_report(exchange.server(run.problem, rows, server, learnt, _first_now()))[1]
+    return {**found, **said}
 
 
 def _first_now() -> Now:

@@ -91,10 +91,17 @@ def key_of(key: Array, round: Array, trip: int, party: Array | int) -> Array:
     return jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(key, round), trip), party)
 
 
-def drawn(participation: Participation, key: Array, t: int, population: int) -> tuple[Any, Any]:
-    """Who takes part in round t, as all parties draw it from the seed: ids and who is present."""
-    found = participation.cohort(key_of(key, jnp.int32(t), 0, COHORT), jnp.int32(t), population)
-    ids, present = (np.asarray(a) for a in found)
+def cohort_of(run: Run, key: Array, t: Array, population: int) -> tuple[Array, Array]:
+    """Who takes part in round t: ids and who is present; nobody, where too few are drawn for the
+    channel."""
+    ids, present = run.participation.cohort(key_of(key, t, 0, COHORT), t, population)
+    fewest = run.channel.fewest
+    return ids, present if fewest <= 1 else present & (jnp.sum(present) >= fewest)
+
+
+def drawn(run: Run, key: Array, t: int, population: int) -> tuple[Any, Any]:
+    """The same for one round, as all parties draw it from the seed."""
+    ids, present = (np.asarray(a) for a in cohort_of(run, key, jnp.int32(t), population))
     return ids, present
 
 
@@ -137,6 +144,37 @@ def delivered(relay: Relay, combined: Any) -> dict[str, Any]:
     return payload.dense_each(combined) if relay.reduce == "gather" else combined
 
 
+# ---------------------------------------------------------------- what a channel tells
+
+TOLD = "agreed"  # what the part of a message down is called that is the channel's
+
+
+def told_by(channel: Channel, trip: Trip, memory: Any, held: Any = False) -> dict[str, Any]:
+    """What the channel's server half tells all clients with an exchange.
+
+    Where an exchange of the round before this one was the channel's own (`held`), this one is too,
+    and what it would agree on is not known yet.
+    """
+    if not isinstance(trip, Exchange) or trip.reduce != "sum":
+        return {}
+    told = channel.tells(memory)
+    return jax.tree.map(lambda a: jnp.where(held, jnp.zeros_like(a), a), told)
+
+
+def with_told(down: dict[str, Any], trip: Trip, told: dict[str, Any], population: int) -> Any:
+    """What goes down, with what the channel tells beside it."""
+    if not told:
+        return down
+    if trip.addressed:
+        told = jax.tree.map(lambda a: jnp.broadcast_to(a, (population, *a.shape)), told)
+    return {**down, TOLD: told}
+
+
+def waiting(channel: Channel, told: dict[str, Any]) -> Any:
+    """Whether an exchange is the channel's own: nothing of the method changes."""
+    return channel.waits(told) if told else False
+
+
 # ---------------------------------------------------------------- a site's part, the server's
 
 
@@ -156,6 +194,8 @@ def site_part(
 
     Without `check` nobody looks whether it is.
     """
+    down, before = dict(down), (state, memory)
+    told = down.pop(TOLD, {})
     up, state = trip.client(run.problem, rows, state, down, now)
     if isinstance(check, bool):
         fine = payload.all_finite(up) if check else jnp.array(True)
@@ -166,7 +206,13 @@ def site_part(
     assert isinstance(trip, Exchange)
     own = Now(now.round, now.key, jax.random.fold_in(now.secret, COHORT))
     wire, memory = channel.encode(up, memory, own)
-    return channel.weigh(wire, share) if trip.reduce == "sum" else wire, state, memory, fine
+    if trip.reduce != "sum":
+        return wire, state, memory, fine
+    if told:
+        stays = waiting(channel, told)
+        after = (state, memory)
+        state, memory = jax.tree.map(lambda a, b: jnp.where(stays, a, b), before, after)
+    return channel.weigh_as(wire, share, told), state, memory, fine
 
 
 def server_part(
@@ -180,6 +226,7 @@ def server_part(
     combined: Any,
     cohort: Cohort,
     now: Now,
+    held: Any = False,
 ) -> tuple[Any, Any, dict[str, Array], Array]:
     """The server's part: its new state, the channel's, what is reported; was it all finite.
 
@@ -187,23 +234,30 @@ def server_part(
     sum is not finite everything stays as it was.
     """
     learnt: Sum | Gathered
-    kept = memory
+    kept, told = memory, told_by(channel, exchange, memory, held)
+    said: dict[str, Array] = {}
     if exchange.reduce == "sum":
         total, kept = channel.decode(combined, memory, cohort, now)
-        learnt = Sum(total, cohort.weight, cohort.count)
+        learnt = Sum(total, channel.weighing(cohort), cohort.count)
         fine = payload.all_finite(total)
+        said = channel.report(combined)
     else:
         learnt = Gathered(payload.dense_each(combined), combined, cohort.shares, cohort.ids)
         fine = payload.all_finite(combined)
 
     def step(server, info):
         state, new = split_report(exchange.server(run.problem, server_rows, server, learnt, now))
+        new = {**new, **said}
         return state, {**info, **{k: _merged(info[k], v) for k, v in new.items()}}, kept
 
     def stay(server, info):
         return server, info, memory
 
-    happens = fine & (cohort.count > 0)
+    happens = fine & ((cohort.count > 0) | channel.goes_on)
+    if told:
+        learns = happens & ~jnp.asarray(held)  # also where it is all that happens
+        memory = jax.tree.map(lambda a, b: jnp.where(learns, a, b), kept, memory)
+        happens = happens & ~jnp.asarray(waiting(channel, told))
     server, info, memory = jax.lax.cond(happens, step, stay, server, info)
     return server, memory, info, fine
 

@@ -30,6 +30,7 @@ from fedmin.client import atoms, routes
 from fedmin.client.atoms import LargerSet, Sets
 from fedmin.core import checks
 from fedmin.core.method import Exchange, Method, Now, Reported, common_start
+from fedmin.core.private import repeated
 from fedmin.core.roster import Roster
 from fedmin.core.schedule import ConvexSteps
 
@@ -70,6 +71,7 @@ class FedFW(Method):
 
     handles = frozenset({"rows", "domain"})
     citation = "dadras2024federated"
+    sums = "sums_only=True"
 
     def __check_init__(self):
         checks.between("penalty", self.penalty, 0.0)
@@ -106,9 +108,8 @@ class FedFW(Method):
         whole, part = atoms.size(model), self.local_steps * atoms.size(sets.like(model))
         n = roster.clients
         if roster.everyone and not own_steps and part <= whole:
-            return (
-                routes.SharedAtoms(sets, pace, n) if n * part < whole else routes.Atoms(sets, pace)
-            )
+            shared = n * part < whole and not self.sums_only
+            return routes.SharedAtoms(sets, pace, n) if shared else routes.Atoms(sets, pace)
         if self.sums_only or part >= whole:
             return routes.Moves()
         return routes.Copies(sets, pace, n, own_steps)
@@ -161,10 +162,18 @@ class FedFW(Method):
 
         numbers = jnp.arange(self.local_steps, dtype=jnp.int32)
         start, each = (own.x, own.memory, own.near), (numbers, *self._pace.at(now.round))
-        (x, memory, near), (taken, etas) = lax.scan(step, start, each)
+        with repeated(self.local_steps):
+            (x, memory, near), (taken, etas) = lax.scan(step, start, each)
         away = own.x - mean
         up = {**route.up(routes.Walk(own.x, x, taken, etas)), "drift": away @ away}
         return up, Client(x, memory, kept, near, own.slow)
+
+    def behind(self, problem, roster, rows, state, down, now):
+        """g_i of the first local step, without the noise that `asked` may add."""
+        mean, _ = self.route(problem, roster).mean(state.kept, down, now.round)
+        first = jnp.zeros((), jnp.int32)
+        slope, _ = self.slope(problem, rows, state.x, state.memory, mean, first, now)
+        return slope + self.penalty * self._pace.at(now.round)[1][0] * (state.x - mean)
 
     def server(self, route, problem, server_rows, server, learnt, now):
         x, kept = route.take(server.x, server.kept, learnt, now.round)

@@ -190,6 +190,14 @@ class FedSSO(LocalSteps):
         z, steps = self.descend(problem, rows, x, now)
         return (z - x) / steps.astype(x.dtype)
 
+    def alone(self):
+        if self.pairs != "same clients":
+            return ""
+        return (
+            "with pairs='same clients' adds up those who were there in two rounds, often a single "
+            "one; give pairs='rounds' or 'both points'"
+        )
+
     def concerns(self, info):
         good = sum(int(info.get(name, 0)) for name in ("pairs_accepted", "pairs_repaired"))
         skipped = int(info.get("pairs_skipped", 0))

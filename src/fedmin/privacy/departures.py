@@ -7,6 +7,8 @@ server's ledger counts them.
 """
 
 import hashlib
+import json
+import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -19,6 +21,7 @@ SETUP, TRAINING, EVALUATION, CERTIFICATE = "setup", "training", "evaluation", "c
 # how the ledger's kinds begin
 BEFORE = {EVALUATION: "evaluation ", CERTIFICATE: "evaluation certificate "}
 REPLY = "reply"  # the kind of message that is in the server's ledger
+COMING = "coming in"  # when a site says who it is and what it has built, outside of any run's trips
 
 
 class Departure(NamedTuple):
@@ -27,7 +30,7 @@ class Departure(NamedTuple):
     time: str
     run: str
     round: int
-    when: str  # "setup", "training", "evaluation" or "certificate"
+    when: str  # "setup", "training", "evaluation" or "certificate"; "coming in"
     trip: int
     leg: str  # of the channel's own trips its name; "" for the method's
     kind: str  # "reply"; or "fault", "kept", "lost": counted apart
@@ -74,6 +77,19 @@ class Departures:
         self._run: str | None = None
         self._asked: dict[tuple[str, int], set[tuple[int, str]]] = {}  # by when and trip
         self._sent: set[tuple[str, str, int, int, str, str]] = set()
+        self._lock = threading.RLock()  # a site may come in again while it still answers
+
+    def say(self, kind: str, words: Mapping[str, Any], shapes: Mapping[str, str] = {}) -> bytes:
+        """Write down words that leave while a site comes in, such as its hello; as they leave."""
+        data = json.dumps(words).encode()
+        with self._lock:
+            mark, nothing = hashlib.sha256(data).hexdigest(), hashlib.sha256().hexdigest()
+            left = Departure(
+                now(), "", 0, COMING, 0, "", kind, "server", dict(shapes), {"words": len(data)},
+                len(data), mark, nothing, False,
+            )  # fmt: skip
+            self._log.write(left._asdict())
+        return data
 
     def add(
         self,
@@ -101,7 +117,8 @@ class Departures:
             now(), run, round, when, trip, leg, kind, to, dict(shapes), parts, len(data),
             mark, question, again,
         )  # fmt: skip
-        self._log.write(left._asdict())
+        with self._lock:
+            self._log.write(left._asdict())
         self._note(left)
         return left
 

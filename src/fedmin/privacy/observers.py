@@ -66,6 +66,8 @@ class Disclosure(NamedTuple):
     receivers: tuple[str, ...]
     parts: dict[str, str]  # the shape of each part, by its name
     sees: str  # what each receiver sees, in words
+    summed: bool = False  # it sees a sum over several senders, or what is told to all
+    kind: str = ""  # "reply": of a method or a look; else of a channel, or what the server says
 
     @property
     def pairs(self) -> set[tuple[str, str]]:
@@ -118,7 +120,7 @@ def table(disclosures: Iterable[Disclosure]) -> list[list[str]]:
 def _of_leg(purpose: Purpose, k: int, leg: Leg, everyone: tuple[str, ...]) -> Iterator[Disclosure]:
     """A trip of the channel's own."""
     down, up = ({name: _part(p) for name, p in parts.items()} for parts in (leg.down, leg.up))
-    yield Disclosure(purpose.name, k, (SERVER,), everyone, down, "its own part of it")
+    yield Disclosure(purpose.name, k, (SERVER,), everyone, down, "its own part of it", True)
     yield Disclosure(purpose.name, k, everyone, (SERVER,), up, leg.sees)
 
 
@@ -133,18 +135,19 @@ def _of_trip(purpose: Purpose, e: int, form: TripForm, everyone: tuple[str, ...]
     part = "its own part of it" if trip.addressed else "all of it"
     along = {} if form.protocol is None else form.protocol.along
     down = shapes(form.down) | {name: _part(each) for name, each in along.items()}
-    yield Disclosure(purpose.name, e, (SERVER,), asked, down, part)
+    yield Disclosure(purpose.name, e, (SERVER,), asked, down, part, True)
     sent = shapes(form.hidden)
     if isinstance(trip, Relay):
         receivers = tuple(everyone[i] for i in trip.receivers(len(everyone)))
-        yield Disclosure(purpose.name, e, asked, receivers, sent, SEALED)
+        yield Disclosure(purpose.name, e, asked, receivers, sent, SEALED, False, "reply")
         return
     assert isinstance(trip, Exchange)
     learns = purpose.channel.learns
     # what is gathered is not summed: whatever the channel's sum hides, the server has each of them
-    sees = str(learns if trip.reduce == "sum" else learns._replace(each=True))
-    sees += ": sums over its rows" if set(sent) == {OF_ROWS} else ""
-    yield Disclosure(purpose.name, e, asked, (SERVER,), sent, sees)
+    learns = learns if trip.reduce == "sum" else learns._replace(each=True)
+    sees = str(learns)
+    sees += ": sums over its rows" if OF_ROWS in sent else ""
+    yield Disclosure(purpose.name, e, asked, (SERVER,), sent, sees, not learns.each, "reply")
 
 
 def _keys(everyone: tuple[str, ...]) -> list[Disclosure]:
@@ -152,7 +155,7 @@ def _keys(everyone: tuple[str, ...]) -> list[Disclosure]:
     one, all_of_them = "uint8[32]", f"uint8[{len(everyone)}, 32]"
     return [
         Disclosure("setup", 0, everyone, (SERVER,), {"key": one}, "each client's public key"),
-        Disclosure("setup", 1, (SERVER,), everyone, {"key": all_of_them}, "all public keys"),
+        Disclosure("setup", 1, (SERVER,), everyone, {"key": all_of_them}, "all public keys", True),
     ]
 
 

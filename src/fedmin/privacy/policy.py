@@ -15,6 +15,7 @@ from typing import Any
 from fedmin.core import checks
 from fedmin.core.method import Exchange
 from fedmin.core.problem import Wrapped
+from fedmin.core.serialize import name_of
 
 Names = tuple[str, ...]
 OWN = ("fedmin", "jax", "jaxlib", "numpy", "builtins")  # what fedmin itself is made of
@@ -49,6 +50,7 @@ class Policy:
     columns: Names | None = None  # of the site's file that may be used
     modules: Names = ()  # of the site's own that a run may name
     runs: Names | None = None  # the names of the runs that someone at the site has read
+    seeded: bool = False  # a run may draw this site's batches and noise from its seed: for tests
 
     def __post_init__(self):
         for each in fields(self):
@@ -59,6 +61,8 @@ class Policy:
                 checks.at_least(each.name, value, 1)
             elif each.name == "largest_epsilon":
                 checks.positive(each.name, value)
+            elif each.name == "seeded":
+                checks.is_a(each.name, value, bool, "true")
             elif isinstance(value, str) or not all(isinstance(word, str) for word in value):
                 raise TypeError(f"{each.name} must be a list of words, got {value!r}")
 
@@ -72,6 +76,7 @@ class Policy:
         epsilon: float | None = None,
         columns: Iterable[str] = (),
         name: str = "",
+        seeded: bool = False,
     ) -> str:
         """Why a run that this site has built may not use its rows; "" if it may.
 
@@ -79,9 +84,11 @@ class Policy:
         epsilon   of the whole run, as the site itself accounts for it; None if it has none
         columns   of the site's file that the run uses
         name      the run's, as `fedmin join` prints it
+        seeded    whether what the site draws is drawn from the run's seed
         """
         found = (
             self._of_names(run, name)
+            or self._of_secrets(seeded)
             or self._of_code(run)
             or self._of_company(run, roster, quorum)
             or self._of_sums(run, roster)
@@ -130,6 +137,14 @@ class Policy:
             or self._among("channel", map(_name, stages(run.channel)), self.channels, "channels")
             or self._among("metric", metrics, self.metrics, "metrics")
             or self._among("name", [name], self.runs, "runs")
+        )
+
+    def _of_secrets(self, seeded: bool) -> str:
+        if not seeded or self.seeded:
+            return ""
+        return (
+            "the run draws this site's batches and noise from its seed, which everybody knows; the "
+            "policy's seeded is false: secrets = 'system' in [federation] would do"
         )
 
     def _of_code(self, run: Any) -> str:
@@ -243,7 +258,7 @@ def _measured(record: Iterable[Any]) -> list[Any]:
 
 
 def _name(value: Any) -> str:
-    return type(value).__name__.lower()
+    return name_of(type(value))
 
 
 def _listed(words: Sequence[str]) -> str:

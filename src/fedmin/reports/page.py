@@ -60,6 +60,9 @@ def page(
     parts.append(("Bytes by kind", tables.by_kind(results)))
     if held:
         parts.append(("Who holds what", _held(held)))
+    left = tables.left(results)
+    if left:
+        parts.append(("What left each site", left))
     certified = {name: run for name, run in results.items() if run.certificate is not None}
     if certified:
         parts.append(("Certificates", "".join(

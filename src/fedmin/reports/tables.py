@@ -9,6 +9,7 @@ import numpy as np
 
 from fedmin.core.ledger import Ledger
 from fedmin.core.method import Method
+from fedmin.core.privacy import kind_of
 from fedmin.core.result import Result
 
 BOOKKEEPING = ("round", "seconds", "bytes_down", "bytes_up", "bytes_evaluation")
@@ -138,6 +139,27 @@ def _bar(name: str, ledger: Ledger, tones: Mapping[str, str], most: int) -> str:
     )
     total = f"{megabytes(ledger.bytes())} MB"
     return f'<div class="bar"><b>{escape(name)}</b><span>{parts}</span><em>{total}</em></div>'
+
+
+LEFT = ("from", "to", "when", "parts and shapes", "kind", "what is seen of it")
+
+
+def left(results: Mapping[str, Result]) -> str:
+    """The page for a site: each kind of message that left it, and what became known by it."""
+    shown: dict[str, list[str]] = {}
+    for name, run in results.items():
+        found = run.privacy
+        if found is not None:
+            told = [s for s in found.shown if s.sender == "server"]
+            lines = [
+                (s.sender, s.receiver, s.when, s.parts, kind_of(s), s.sees)
+                for s in (*found.leaving, *told)
+            ]
+            said = "".join(f"<p>{escape(words)}</p>" for words in found.lines())
+            shown.setdefault(table(LEFT, lines, numeric=False) + said, []).append(name)
+    if len(shown) == 1:
+        return next(iter(shown))
+    return "".join(f"<h3>{escape(', '.join(n))}</h3>{html}" for html, n in shown.items())
 
 
 def parameters(results: Mapping[str, Result]) -> str:

@@ -23,11 +23,13 @@ from fedmin.core.participation import Everyone
 from fedmin.core.roster import ColumnOwners, Roster
 from fedmin.core.rows import Rows
 from fedmin.core.serialize import digest
+from fedmin.engines import private
 from fedmin.engines.round import Run
 from fedmin.engines.transports.grpc.frames import PROTOCOL
 from fedmin.runs.config import Config
 from fedmin.runs.document import ConfigError
 from fedmin.runs.grid import Job
+from fedmin.runs.own_tables import refuse_on_machines
 from fedmin.runs.pieces import Pieces, options, partitioner, problem_of, section_of
 from fedmin.runs.terms import Terms
 
@@ -51,6 +53,7 @@ class Agreed(NamedTuple):
 
 def only_job(config: Config) -> Job:
     """The one run of a file for machines."""
+    refuse_on_machines(config)
     jobs = config.jobs()
     if config.terms is None:
         raise ConfigError(
@@ -102,7 +105,15 @@ def roster_of(config: Config, job: Job, shapes: Mapping[str, Mapping[str, Any]])
         target=target,
         even=even,
         everyone=options(config, job.words).get("participation", Everyone()).everyone,
+        identities=_identities(each),
     )
+
+
+def _identities(each: list[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The keys that sites sign with, if all have one; each site checks the others' itself."""
+    said = [one.get("identity") for one in each]
+    keys = [str(one.get("key")) for one in said if isinstance(one, dict)]
+    return tuple(keys) if len(keys) == len(each) else ()
 
 
 def _alike(names: Any, each: list[Mapping[str, Any]], key: str) -> None:
@@ -178,6 +189,7 @@ def roster_words(roster: Roster) -> dict[str, Any]:
     return {
         **words,
         "names": list(roster.names),
+        "identities": list(roster.identities),
         "shares": [float(share) for share in roster.shares],
         "target": [roster.target[0], list(roster.target[1])],
         "owners": None if owners is None else {
@@ -201,6 +213,7 @@ def roster_from(words: Mapping[str, Any]) -> Roster:
         **given | {
             "owners": owners,
             "names": tuple(given["names"]),
+            "identities": tuple(given["identities"]),
             "shares": np.array(given["shares"], given["dtype"]),
             "target": (kind, tuple(shape)),
         }
@@ -234,9 +247,10 @@ def agree(
     run = assembled(
         problem, roster, known, method, chosen.get("participation", Everyone()),
         chosen.get("channel", Plain()), chosen.get("record"), chosen.get("stop"),
-        chosen.get("start"), certificate=True,
+        chosen.get("start"), certificate=True, rounds=chosen["rounds"],
     )  # fmt: skip
-    run = replace(run, certify=run.certify or isinstance(problem.domain, Free))  # as runs of files
+    free = isinstance(problem.domain, Free) and not private.is_private(method, run.channel)
+    run = replace(run, certify=run.certify or free)  # as runs of files
     nobody: Any = None
     return Agreed(run, roster, Pieces(problem, nobody, method, chosen), config.terms)
 
@@ -252,11 +266,12 @@ def _alike_everywhere(problem: Any, roster: Roster) -> Any:
     return problem
 
 
-def hello_of(shapes: Mapping[str, Any]) -> dict[str, Any]:
-    """What a site says first."""
+def hello_of(shapes: Mapping[str, Any], identity: Any = None) -> dict[str, Any]:
+    """What a site says first; `identity` is its endorsement of the key that it signs with."""
+    signs = {} if identity is None else {"identity": identity}
     return {
         "fedmin": __version__, "protocol": PROTOCOL, "jax": jax.__version__,
-        "x64": bool(jax.config.read("jax_enable_x64")), "shapes": dict(shapes),
+        "x64": bool(jax.config.read("jax_enable_x64")), "shapes": {**shapes, **signs},
     }  # fmt: skip
 
 

@@ -1,6 +1,8 @@
 """A run as a TOML file: what is minimized, over whose data, by which method, for how long.
 
     [data]           name = "digits"                    and the options of fedmin.data.load
+                     files = ["a.csv", "b.csv"], outcome = "died"    or of fedmin.data.read
+    [prepare]        scale = "standard", missing = "mean"            of such files
     [partition]      name = "labelsperclient"           clients = 10, k = 2, seed = 0
     [problem]        name = "softmax"                   what the data decide is filled in
     [domain]         name = "l1ball"                    optional, as are the next three
@@ -49,7 +51,7 @@ class Config(Document):
 
     def __init__(self, text: str, source: str = "configuration"):
         super().__init__(text, source)
-        sections = {**SECTIONS, "run": None, "federation": None}
+        sections = {**SECTIONS, "prepare": None, "run": None, "federation": None}
         for key in self.words:
             if key not in sections:
                 self.fail(key, f"unknown section [{key}]; {checks.nearest(key, sections)}")

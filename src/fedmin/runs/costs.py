@@ -7,6 +7,7 @@ from fedmin.assembling import assemble
 from fedmin.channels import Plain
 from fedmin.core.domain import Free
 from fedmin.core.participation import Everyone
+from fedmin.engines import private
 from fedmin.engines.messages import messages_of
 from fedmin.engines.round import Run
 from fedmin.engines.weighing import ledger_of
@@ -28,6 +29,17 @@ class Costs(NamedTuple):
     rounds: int
     disclosures: list[Disclosure]  # who shows what to whom
     exposures: list[str]  # what follows exactly from single messages, in sentences
+    epsilon: dict[str, tuple[float, float]]  # and delta, by unit, of all rounds
+    ends: str  # why fewer rounds are run than were asked for
+
+    def noise(self, label: str) -> list[str]:
+        """What a run with noise costs, in sentences."""
+        ends = f"; {self.ends}" if self.ends else ""
+        return [
+            f"{label}: epsilon = {epsilon:.4g} at delta = {delta:g} for a {unit}, after "
+            f"{self.rounds} rounds{ends}"
+            for unit, (epsilon, delta) in self.epsilon.items()
+        ]
 
 
 def fitted(job: Job) -> tuple[Pieces, Run]:
@@ -42,9 +54,10 @@ def fitted(job: Job) -> tuple[Pieces, Run]:
         run = assemble(
             problem, federation, method, options.get("participation", Everyone()),
             options.get("channel", Plain()), options.get("record"), options.get("stop"),
-            certificate=True,
+            certificate=True, rounds=options["rounds"],
         )  # fmt: skip
-        return found, replace(run, certify=run.certify or isinstance(problem.domain, Free))
+        free = isinstance(problem.domain, Free) and not private.is_private(method, run.channel)
+        return found, replace(run, certify=run.certify or free)
     except (ValueError, TypeError) as error:
         named = str(error).startswith(type(method).__name__)  # else of two sections at once
         lacks = "domain" not in job.words and "over(problem" in str(error)
@@ -66,4 +79,6 @@ def costs(job: Job) -> Costs:
     )
     learns = who_learns(messages.purposes, roster.names)
     sizes = problem.size(), federation.pool.count, roster.clients, present
-    return Costs(*sizes, down, up, options["rounds"], learns, exposed(run, roster))
+    rounds, ends = private.affordable(run, roster, options["rounds"])
+    noise = private.spent(run, roster, rounds)
+    return Costs(*sizes, down, up, rounds, learns, exposed(run, roster), noise, ends)

@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,8 +28,10 @@ from fedmin.runs.costs import fitted
 from fedmin.runs.document import ConfigError
 from fedmin.runs.grid import Job
 from fedmin.runs.own_rows import save_rows
+from fedmin.runs.own_tables import refuse_on_machines
 
 HOST = "127.0.0.1"
+LOCAL = (HOST, "localhost")
 START_SECONDS = 180.0  # for the server to listen
 
 
@@ -49,17 +51,27 @@ class Deployed(NamedTuple):
         """Where the folder of the run is."""
         return self.folder / "server" / "runs"
 
+    @property
+    def seeded(self) -> bool:
+        """Whether the run's sites draw from its seed."""
+        terms = Config.read(self.run_file).terms
+        return terms is not None and terms.secrets == "seed"
+
     def site_file(self, name: str) -> Path:
         """A site's site.toml."""
         return self.folder / "sites" / name / "site.toml"
 
 
-def prepare(config: Config, folder: Path, sites: int | None = None) -> Deployed:
+def prepare(
+    config: Config, folder: Path, sites: int | None = None, hosts: Sequence[str] = LOCAL
+) -> Deployed:
     """Cut the data, make an authority and keys, and write every party's files.
 
-    `sites` is how many there should be, where [federation] does not name them. Files that are
-    there already stay, so that what was stopped goes on.
+    `sites` is how many there should be, where [federation] does not name them, and `hosts` are
+    what the server may be called by. Files that are there already stay, so that what was stopped
+    goes on.
     """
+    refuse_on_machines(config)
     jobs = config.jobs()
     if len(jobs) != 1:
         raise ConfigError(f"{config.source} is {len(jobs)} runs; a federation does one at a time")
@@ -70,7 +82,7 @@ def prepare(config: Config, folder: Path, sites: int | None = None) -> Deployed:
     deployed = Deployed(folder, names)
     if not deployed.run_file.exists():
         _cut(job, federation, deployed, getattr(pieces.problem, "image", None))
-        _make_keys(deployed)
+        _make_keys(deployed, hosts)
         write_text(deployed.run_file, tomli_w.dumps(_document(job, federation, names)))
     return deployed
 
@@ -99,10 +111,10 @@ def _cut(job: Job, federation: Federation, deployed: Deployed, image: Any) -> No
             save_rows(server / f"{name}.npz", rows, federation.classes, image)
 
 
-def _make_keys(deployed: Deployed) -> None:
+def _make_keys(deployed: Deployed, hosts: Sequence[str]) -> None:
     authority, server = deployed.folder / "authority", deployed.folder / "server" / "keys"
     make_authority(authority)
-    sign(authority, make_request(server, "server", "server", [HOST, "localhost"]), out=server)
+    sign(authority, make_request(server, "server", "server", hosts), out=server)
     for name in deployed.names:
         keys = deployed.site_file(name).parent / "keys"
         sign(authority, make_request(keys, name), out=keys)
@@ -120,11 +132,11 @@ def _document(job: Job, federation: Federation, names: tuple[str, ...]) -> dict[
     return words
 
 
-def site_words(name: str, port: int) -> dict[str, Any]:
-    """What a site.toml says."""
+def site_words(name: str, port: int, seeded: bool = False, host: str = HOST) -> dict[str, Any]:
+    """What a site.toml says; `seeded`: as the run, whose sites are this same person's."""
     return {
-        "name": name, "server": f"{HOST}:{port}", "keys": "keys", "data": {"file": "rows.npz"},
-        "policy": {},
+        "name": name, "server": f"{host}:{port}", "keys": "keys", "data": {"file": "rows.npz"},
+        "policy": {"seeded": True} if seeded else {},
     }  # fmt: skip
 
 
@@ -132,7 +144,15 @@ def site_words(name: str, port: int) -> dict[str, Any]:
 
 
 class Parties:
-    """The processes of a federation on this machine."""
+    """The processes of a federation on this machine.
+
+    A command may begin with other words for each party (`inside`, of "server" or a site's name), so
+    that it runs elsewhere than here; the server then listens and is called at other hosts.
+    """
+
+    listen, called = HOST, HOST
+    talks = ("--quiet",)  # how much a party says in its log
+    inside: Callable[[str], list[str]] = staticmethod(lambda who: [])
 
     def __init__(self, deployed: Deployed, environment: Mapping[str, str] = {}):
         self.deployed, self.environment = deployed, dict(environment)
@@ -140,40 +160,44 @@ class Parties:
         self.sites: dict[str, subprocess.Popen] = {}
         self.port = 0
 
-    def start_server(self) -> None:
-        """Start it, and wait until it listens."""
+    def start_server(self) -> bool:
+        """Start it, and wait until it listens; False if its run has ended and all were told."""
         home = self.deployed.run_file.parent
         port = home / "port"
         port.unlink(missing_ok=True)
         command = [
-            "serve", "run.toml", "--listen", f"{HOST}:{self.port}", "--keys", "keys",
-            "--out", "runs", "--port-file", "port", "--quiet",
+            "serve", "run.toml", "--listen", f"{self.listen}:{self.port}", "--keys", "keys",
+            "--out", "runs", "--port-file", "port", *self.talks,
         ]  # fmt: skip
         for name, option in (("test", "--test"), ("server_rows", "--server-rows")):
             if (home / f"{name}.npz").exists():
                 command += [option, f"{name}.npz"]
-        self.server = self._started(command, home, "server.log")
+        self.server = self._started("server", command, home, "server.log")
         until = time.monotonic() + START_SECONDS
         while not port.exists():
+            if self.server.poll() == 0:
+                return False
             if self.server.poll() is not None or time.monotonic() > until:
                 raise ValueError(f"the server did not start: {_tail(home / 'server.log')}")
             time.sleep(0.02)
         self.port = int(port.read_text())
+        return True
 
     def start_site(self, name: str) -> None:
         """Start a site, whose file is written if it is not there."""
         file = self.deployed.site_file(name)
-        words = site_words(name, self.port)
+        words = site_words(name, self.port, self.deployed.seeded, self.called)
         if not file.exists() or f":{self.port}" not in file.read_text("utf-8"):
             write_text(file, tomli_w.dumps(words))
-        self.sites[name] = self._started(["join", "site.toml", "--quiet"], file.parent, "site.log")
+        command = ["join", "site.toml", *self.talks]
+        self.sites[name] = self._started(name, command, file.parent, "site.log")
 
-    def _started(self, command: list[str], home: Path, log: str) -> subprocess.Popen:
+    def _started(self, who: str, command: list[str], home: Path, log: str) -> subprocess.Popen:
         path = os.pathsep.join(p for p in sys.path if p)
         with (home / log).open("ab") as file:
             return subprocess.Popen(
-                [sys.executable, "-m", "fedmin.cli", *command], cwd=home, stdout=file, stderr=file,
-                stdin=subprocess.DEVNULL,
+                [*self.inside(who), sys.executable, "-m", "fedmin.cli", *command], cwd=home,
+                stdout=file, stderr=file, stdin=subprocess.DEVNULL,
                 env={**os.environ, "FEDMIN_DEVICES": "1", "PYTHONPATH": path, **self.environment},
             )  # fmt: skip
 

@@ -21,6 +21,7 @@ class Document:
 
     def __init__(self, text: str, source: str = "configuration"):
         self.source, self.lines = source, {}
+        self.folder = Path()  # what its paths are relative to
         if len(text) > LARGEST:
             self.fail("", f"longer than {LARGEST:,} letters; a configuration is a page or two")
         try:
@@ -39,7 +40,9 @@ class Document:
         with path.open("rb") as file:  # a file may have no end
             content = file.read(LARGEST + 1)
         try:
-            return cls(content.decode("utf-8"), path.name)
+            found = cls(content.decode("utf-8"), path.name)
+            found.folder = path.parent
+            return found
         except UnicodeDecodeError as error:
             words = f"not a text in UTF-8: byte {error.start} is {content[error.start]:#04x}"
             raise ConfigError(f"{path.name}: {words}") from None

@@ -1,5 +1,6 @@
 """What the fields of a class take, read from their types: for configuration files and templates."""
 
+import functools
 import inspect
 import types
 import typing
@@ -35,7 +36,8 @@ def fields_of(kind: Callable) -> dict[str, Field]:
     }  # fmt: skip
 
 
-def _hints(kind: Any) -> dict[str, Any]:
+@functools.lru_cache(256)  # a file with a long list asks for those of one class again and again
+def _hints(kind: Any) -> Mapping[str, Any]:
     try:
         if not inspect.isclass(kind):
             return typing.get_type_hints(kind)

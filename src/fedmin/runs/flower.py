@@ -39,7 +39,7 @@ from fedmin.privacy.identity import Identity, make_request
 from fedmin.runs.agreement import hello_of, misfit, only_job
 from fedmin.runs.config import Config
 from fedmin.runs.folder import Outcome
-from fedmin.runs.joining import SiteHalf, join_run
+from fedmin.runs.joining import SiteHalf, join_run, note_in
 from fedmin.runs.own_rows import read_own
 from fedmin.runs.serving import OwnFiles, serve_at
 from fedmin.runs.site_file import SiteFile
@@ -167,15 +167,16 @@ def _hello(file: SiteFile, ask: Any, context: Context) -> Any:
     if not request.exists():
         request = make_request(home, file.name)
     words = {**hello_of(read_own(file).shapes()), "request": request.read_text()}
-    return said("hello", json.dumps(words).encode(), name=file.name)
+    with Departures(file.log, file.name) as log_of_site:
+        return said("hello", note_in(log_of_site)("hello", words), name=file.name)
 
 
 def _welcome(file: SiteFile, ask: Any, context: Context) -> Any:
     words = json.loads(ask["data"])
     with Departures(file.log, file.name) as log_of_site:
         half = SiteHalf(file, read_own(file), log_of_site, words)
-    write_whole(_home(file, context) / "welcome.json", ask["data"])
-    return said("ready", json.dumps(half.ready()).encode())
+        write_whole(_home(file, context) / "welcome.json", ask["data"])
+        return said("ready", note_in(log_of_site)("ready", half.ready()))
 
 
 def _ask(file: SiteFile, ask: Any, context: Context) -> Any:
@@ -192,7 +193,9 @@ def _join(file: SiteFile, ask: Any, context: Context) -> Any:
     opening, home = Opening.of(dict(ask)), _home(file, context)
     for name, data in zip((CERTIFICATE, AUTHORITY, REVOKED), opening[1:], strict=True):
         write_whole(home / name, data)
-    words = join_run(file, identity=Identity.load(home), address=opening.address, patience=600.0)
+    words = join_run(
+        file, identity=Identity.load(home), address=opening.address, patience=600.0, trusted=False
+    )
     return said("ended", json.dumps(words).encode())
 
 

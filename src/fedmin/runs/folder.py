@@ -72,17 +72,19 @@ def run(
     force: bool = False,
     watch: Callable[[Job], Show] = lambda job: None,
     interrupt: Callable[[], str] | None = None,
+    tap: str | Path | None = None,
 ) -> Iterator[Outcome]:
     """Run everything in a file, each run in a folder of its own; what is there is not run again.
 
     watch(job)     is called before each run and gives what is to be told of its progress
     interrupt()    is asked between rounds and between runs whether to stop: "", or why
+    tap            a file that keeps every byte that the parties of all runs send
     """
     for job in config.jobs():
         if interrupt is not None and interrupt():
             return
         folder = Path(out) / job.folder
-        yield run_one(job, folder, force=force, progress=watch(job), interrupt=interrupt)
+        yield run_one(job, folder, force=force, progress=watch(job), interrupt=interrupt, tap=tap)
 
 
 def run_one(
@@ -92,6 +94,7 @@ def run_one(
     force: bool = False,
     progress: Show = None,
     interrupt: Callable[[], str] | None = None,
+    tap: str | Path | None = None,
 ) -> Outcome:
     """Run one job in its folder, from its last checkpoint if there is one.
 
@@ -106,7 +109,7 @@ def run_one(
         elif ended(folder):  # by another process, in the meantime
             return Outcome(job, folder, load(folder), True)
         try:
-            carry = _minimizing(run, pieces, interrupt)
+            carry = _minimizing(run, pieces, interrupt, tap)
             held = Holdings.of(pieces.federation)._asdict()
             result = in_folder(job, pieces, folder, progress, carry, held)
             return Outcome(job, folder, result, False)
@@ -139,13 +142,15 @@ def ended(folder: Path) -> bool:
 Carry = Callable[[Checkpoint, Show], Result]  # runs, keeps checkpoints there and tells of it
 
 
-def _minimizing(run: Run, pieces: Pieces, interrupt: Callable[[], str] | None) -> Carry:
+def _minimizing(
+    run: Run, pieces: Pieces, interrupt: Callable[[], str] | None, tap: str | Path | None
+) -> Carry:
     chosen = {k: v for k, v in pieces.options.items() if k in SETTINGS}
 
     def carry(checkpoint: Checkpoint, heard: Show) -> Result:
         return carry_out(
             run, pieces.federation, progress=heard, checkpoint=checkpoint, interrupt=interrupt,
-            **chosen,
+            tap=tap, **chosen,
         )  # fmt: skip
 
     return carry

@@ -9,6 +9,7 @@ from fedmin.core.environment import versions
 from fedmin.core.serialize import digest
 from fedmin.runs.document import Document
 from fedmin.runs.fields import depth, depth_of, fits
+from fedmin.runs.own_tables import files_of
 from fedmin.runs.pieces import NO_EFFECT, ON_MACHINES, Words, with_defaults
 from fedmin.runs.sections import SECTIONS, fields_at
 
@@ -41,11 +42,13 @@ class Job:
     @property
     def folder(self) -> str:
         """What its folder is called."""
-        return f"{self.words['method']['name']}-{self.words['data']['name']}-{self.id}"
+        return f"{self.words['method']['name']}-{self.words['data'].get('name', 'own')}-{self.id}"
 
     def resolved(self) -> dict[str, Any]:
         """A document of this run alone, every default written out: what was run, all of it."""
         words = with_defaults(self.document, self.words)
+        if "files" in words["data"]:
+            words["data"]["files"] = files_of(self.document, words["data"])
         run = self.words["run"]
         words["run"] |= {key: run[key] for key in NO_EFFECT if key in run}
         sites = self.words.get("federation", {})
@@ -124,6 +127,8 @@ def _is_grid(words: Words, section: str, key: str, value: Any) -> bool:
     names = _as_list(words[section].get("name"))
     found = [fields_at(section, name).get(key) for name in names]
     hints = [field.hint for field in found if field is not None]
+    if not hints and key != "name":
+        return False  # nobody has this key, which is what will be said of it
     if any(fits(value, hint) for hint in hints):
         return False
     several = any(all(fits(each, hint) for each in value) for hint in hints)

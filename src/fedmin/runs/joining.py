@@ -4,14 +4,21 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from fedmin.core.roster import Roster
+from fedmin.core.serialize import digest
 from fedmin.engines.sessions.guarded import GuardedSite
-from fedmin.engines.sessions.site import SiteSession
+from fedmin.engines.sessions.site import SiteSession, run_name
+from fedmin.engines.sessions.tap import Tap
 from fedmin.engines.transports.grpc.joining import Site, join
 from fedmin.engines.transports.grpc.road import largest_ask
 from fedmin.privacy.departures import Departures
+from fedmin.privacy.endorsed import believed, endorsement, signing_key
 from fedmin.privacy.identity import Identity
+from fedmin.privacy.own_secret import FILE, OwnSecret
 from fedmin.runs.agreement import agree, hello_of, only_job, roster_from
 from fedmin.runs.config import Config
 from fedmin.runs.own_rows import OwnRows, read_own
@@ -21,7 +28,11 @@ from fedmin.runs.site_file import SiteFile
 class SiteHalf:
     """A site's half of a run that it has built from words, under its own guard."""
 
-    def __init__(self, file: SiteFile, own: OwnRows, log: Departures, welcome: Mapping[str, Any]):
+    def __init__(
+        self, file: SiteFile, own: OwnRows, log: Departures, welcome: Mapping[str, Any],
+        identity: Identity | None = None, tap: Tap | None = None,
+    ):  # fmt: skip
+        self.tap = tap
         config = Config(str(welcome["document"]), "the server's run.toml")
         job = only_job(config)
         roster = roster_from(welcome["roster"])
@@ -34,14 +45,21 @@ class SiteHalf:
         )
         self.parts = agreed.parts()
         chosen = agreed.pieces.options
+        name = run_name(agreed.run, roster, chosen["seed"]).hex()
+        folder = Path(file.state) / name
+        seeded = agreed.terms.secrets == "seed"
+        drawing = {} if seeded else own_secrets(file, own, name)
+        signer = None
+        if agreed.run.channel.signs:
+            signer = own_signer(identity, roster, welcome.get("identities"), me)
         session = SiteSession(
             agreed.run, roster, me, rows, seed=chosen["seed"], gaps=True, diary=True,
-            folder=Path(file.state) / str(welcome["run"])[:16],
+            folder=folder, identity=signer, **drawing,
         )  # fmt: skip
-        self.name = session.run_name.hex()
+        self.name = name
         self.guarded = GuardedSite(
             session, file.policy, log, rounds=chosen["rounds"], quorum=agreed.terms.quorum,
-            columns=own.columns,
+            columns=own.columns, seeded=seeded,
         )  # fmt: skip
         self.largest = largest_ask(session.messages, roster, me)
 
@@ -51,7 +69,65 @@ class SiteHalf:
 
     def answer(self, data: bytes) -> bytes:
         """The reply to a question."""
-        return self.guarded.answer(data)
+        if self.tap is None:
+            return self.guarded.answer(data)
+        self.tap.keep(data)
+        reply = self.guarded.answer(data)
+        self.tap.keep(reply)
+        return reply
+
+
+def own_secrets(file: SiteFile, own: OwnRows, run: str) -> dict[str, Any]:
+    """What a site draws from in a run, and its fingerprint of its rows: both by its own secret."""
+    state = Path(file.state)
+    secret = OwnSecret.at(state, (state / run / "diary.bin").exists)
+    shape = np.shape(jax.random.key_data(jax.random.key(0)))
+    numbers = secret.numbers(run, int(np.prod(shape))).reshape(shape)
+    return {
+        "secret": jax.random.wrap_key_data(jnp.asarray(numbers)),
+        "fingerprint": secret.fingerprint(digest(own)),
+    }
+
+
+def own_signer(identity: Identity | None, roster: Roster, said: Any, me: int) -> bytes:
+    """The key that this site signs with, once it believes those of all others in the roster."""
+    if identity is None:
+        raise ValueError(
+            "a secure sum needs keys of an authority that is not the server's: "
+            "join by `fedmin join`"
+        )
+    words = said if isinstance(said, list) else []
+    trust = identity.trust()
+    if len(words) != roster.clients or len(roster.identities) != roster.clients:
+        raise ValueError("a secure sum needs a signing key of every site")
+    for name, key, one in zip(roster.names, roster.identities, words, strict=True):
+        if believed(trust, name, one) != key:
+            raise ValueError(f"the roster has another signing key for {name} than {name} endorsed")
+    if roster.identities[me] != endorsement(identity)["key"]:
+        raise ValueError("the roster has another signing key for this site than its own")
+    return signing_key(identity)
+
+
+def fingerprint_of(file: SiteFile) -> bytes:
+    """What a site says of its rows in a certificate."""
+    path = Path(file.state) / FILE
+    if not path.exists():  # a new one would fit nothing
+        raise ValueError(f"there is no {path}: {file.name} has taken part in no run yet")
+    return OwnSecret.at(path.parent).fingerprint(digest(read_own(file)))
+
+
+def note_in(log: Departures) -> Callable[[str, Mapping[str, Any]], bytes]:
+    """Write words that leave into a site's log, and say there what is in them."""
+
+    def note(kind: str, words: Mapping[str, Any]) -> bytes:
+        about = words.get("shapes")
+        shown = {}
+        if isinstance(about, dict):
+            shown = {key: f"{about[key]}" for key in ("rows", "features", "type", "classes")}
+            shown["columns"] = " ".join(about["columns"]) or "without names"
+        return log.say(kind, words, shown)
+
+    return note
 
 
 def join_run(
@@ -61,10 +137,14 @@ def join_run(
     address: str = "",
     patience: float = float("inf"),
     interrupt: Callable[[], str] = lambda: "",
+    trusted: bool = True,
+    tap: str | Path | None = None,
 ) -> dict[str, Any]:
     """Take part in the run of a site's server until it has ended; the server's last words.
 
-    `identity` and `address` are the file's, unless they are given.
+    `identity` and `address` are the file's, unless they are given; an identity that the server's
+    own authority signed is not `trusted`: secure sums are refused with it. `tap` keeps every byte
+    that it sends or gets.
     """
     identity = Identity.load(file.keys) if identity is None else identity
     if identity.role != "site" or identity.name != file.name:
@@ -74,9 +154,12 @@ def join_run(
         )
     own = read_own(file)
     Path(file.state).mkdir(parents=True, exist_ok=True)
+    kept = None if tap is None else Tap(tap)
     with Departures(file.log, file.name) as log:
         site = Site(
-            identity, address or file.server, hello_of(own.shapes()),
-            lambda welcome: SiteHalf(file, own, log, welcome), patience,
+            identity, address or file.server,
+            hello_of(own.shapes(), endorsement(identity)),
+            lambda welcome: SiteHalf(file, own, log, welcome, identity if trusted else None, kept),
+            patience, note_in(log),
         )  # fmt: skip
         return join(site, interrupt)

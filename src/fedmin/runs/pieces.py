@@ -17,6 +17,7 @@ from fedmin.core.problem import Problem
 from fedmin.core.serialize import serialize
 from fedmin.problems import over, smallest, subject_to
 from fedmin.runs.document import Document
+from fedmin.runs.own_tables import own_federation, own_with_defaults, shapes_of, with_intercept
 from fedmin.runs.registries import KINDS
 from fedmin.runs.sections import PARTITION_OPTIONS, SECTIONS, SMALLEST, fields_at
 from fedmin.runs.terms import Terms
@@ -40,8 +41,12 @@ class Pieces(NamedTuple):
 
 def pieces(document: Document, words: Words) -> Pieces:
     """What `minimize` is given for the words of one run."""
-    table = _table(document, words["data"])
-    federation = _federation(document, words, table)
+    if "files" in words["data"]:
+        federation = _named(document, words, own_federation(document, words))
+        table: Any = shapes_of(federation)
+    else:
+        table = _table(document, words["data"])
+        federation = _federation(document, words, table)
     problem = problem_of(document, words, table)
     return Pieces(
         problem, federation, section_of(document, words, "method"), options(document, words)
@@ -56,7 +61,8 @@ def section_of(document: Document, words: Words, section: str) -> Any:
 def _table(document: Document, words: Words) -> Any:
     table: Any
     if "name" not in words:
-        document.fail("data", f"[data] needs a name; {checks.nearest('', data.DATASETS)}")
+        near = checks.nearest("", data.DATASETS)
+        document.fail("data", f"[data] needs a name, or files of your own; {near}")
     pick(document, "data.name", words["name"], SECTIONS["data"])
     chosen = _own(document, words, "data")
     standardize, groups = chosen.pop("standardize", False), chosen.pop("groups", None)
@@ -95,6 +101,11 @@ def _federation(document: Document, words: Words, table: Any) -> Federation:
         federation = data.partition(table, how, **outer)
     except (ValueError, TypeError) as error:
         document.refuse("partition", given, error)
+    return _named(document, words, federation)
+
+
+def _named(document: Document, words: Words, federation: Federation) -> Federation:
+    """The clients under the names of the sites, if the file names any."""
     sites = terms(document, words)
     if sites is None:
         return federation
@@ -122,7 +133,7 @@ def problem_of(document: Document, words: Words, table: Any) -> Problem:
     image = getattr(getattr(table, "table", table), "image_shape", None)
     known = {"features": table.features, "classes": table.classes, "image": image}
     filled = {key: value for key, value in known.items() if value is not None}
-    given = dict(words["problem"])
+    given = with_intercept(words)
     limit = _own(document, given, "problem", SMALLEST).get(SMALLEST)
     given.pop(SMALLEST, None)
     problem = make(document, "problem", given, SECTIONS["problem"], filled)
@@ -177,8 +188,11 @@ def with_defaults(document: Document, words: Words) -> dict[str, Any]:
     for section in ("method", "channel", "participation", "domain"):
         if section in found:
             found[section] = serialize(section_of(document, found, section))
-    for section in ("data", "problem"):
-        given = words[section]
+    named = ("problem",) if "files" in words["data"] else ("data", "problem")
+    if "files" in words["data"]:
+        found |= own_with_defaults(document, words)
+    for section in named:
+        given = with_intercept(words) if section == "problem" else words[section]
         pick(document, f"{section}.name", given.get("name", ""), SECTIONS[section])
         fields = fields_at(section, given["name"])
         usual = {key: field.default for key, field in fields.items() if not field.needed}
@@ -188,6 +202,8 @@ def with_defaults(document: Document, words: Words) -> dict[str, Any]:
     sites = terms(document, words)
     if sites is not None:
         found["federation"] = {"sites": list(sites.sites), "quorum": sites.quorum}
+        if sites.secrets != "system":
+            found["federation"]["secrets"] = sites.secrets
     run = {key: value for key, value in words["run"].items() if key not in NO_EFFECT}
     found["run"] = {"every": 1, "engine": "simulator"} | run
     return found

@@ -2,15 +2,20 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from html import escape
 from pathlib import Path
 from typing import Any
+
+import tomli_w
 
 from fedmin.core.holdings import Holdings
 from fedmin.core.kept import DamagedError, read_text, read_words
 from fedmin.core.result import Result
 from fedmin.reports.page import page
+from fedmin.runs import presence
 from fedmin.runs.document import ConfigError, Document
 from fedmin.runs.life import parts_of
+from fedmin.runs.pieces import terms
 from fedmin.runs.registries import registered_classes
 
 LONGEST = 300  # letters of a name
@@ -86,7 +91,22 @@ def page_of(folders: Mapping[str, Path], results: Mapping[str, Result]) -> str:
     sections = [_document(folder).get("data") for folder in folders.values()]
     data = {str(words["name"]) for words in sections if isinstance(words, dict) and "name" in words}
     on = f" on {', '.join(sorted(data))}" if data else ""
-    return page(title + on, results, held=held, made=made)
+    found = [(name, on_machines(folder)) for name, folder in folders.items()]
+    several = len(found) > 1
+    sites = [(f"Sites of {n}" if several else "Sites", html) for n, html in found if html]
+    return page(title + on, results, held=held, made=made, sections=sites)
+
+
+def on_machines(folder: Path) -> str:
+    """What is to be said of the machines of a run, as HTML; "" if it had none."""
+    if not (folder / "sites.json").exists():
+        return ""
+    words = _document(folder)
+    try:
+        agreed = terms(Document(tomli_w.dumps(words), str(folder / "run.toml")), words)
+    except ConfigError as error:
+        raise DamagedError(folder / "run.toml", str(error)) from None
+    return presence.section(folder) + ("" if agreed is None else f"<p>{escape(str(agreed))}.</p>")
 
 
 def _together(environments: list[dict[str, Any]]) -> dict[str, str]:

@@ -21,9 +21,19 @@ PARTITION_OPTIONS = ("seed", "server_rows", "weights", "labels")  # what partiti
 SMALLEST = "smallest_with_loss_at_most"
 
 
+def own_fields() -> dict[str, Field]:
+    """The fields of a [data] that names files of one's own in place of a data set."""
+    read = {k: f for k, f in fields_of(data.read).items() if k not in ("files", "labels", "seed")}
+    read["kinds"] = Field(dict[str, str] | None, False, None)
+    files = Field(str | tuple[str, ...] | dict[str, str], True, None)
+    return {"files": files, **read, "sha256": Field(tuple[str, ...] | None, False, None)}
+
+
 def fields_at(section: str, name: Any) -> dict[str, Field]:
     """The fields of a section whose `name` is this; those of the section alone if it has none."""
     known = isinstance(name, str) and name in SECTIONS[section].registry
+    if section == "data" and name is None:
+        return own_fields()
     if section == "data":
         make, first = maker(name) if known else (None, ())
         options = {} if make is None else dict([*fields_of(make).items()][len(first) :])

@@ -13,6 +13,7 @@ from fedmin.core.holdings import Holdings
 from fedmin.core.result import Result
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows
+from fedmin.engines import private
 from fedmin.engines.drive import Settings
 from fedmin.engines.progress import Show
 from fedmin.engines.sessions.checkpoint import Checkpoint
@@ -36,10 +37,13 @@ from fedmin.runs.config import Config
 from fedmin.runs.folder import Outcome, ended, in_folder
 from fedmin.runs.grid import Job
 from fedmin.runs.own_rows import load_rows
+from fedmin.runs.presence import Watched
 from fedmin.runs.reading import load
 
 log = logging.getLogger("fedmin.serve")
 LINGER = 3.0  # seconds in which a site that was cut off is still told the end
+LINGER_AGAIN = 20.0  # of a server that was killed before it could: sites call every 15 s
+TOLD = "told.json"  # in a run's folder: the sites that know that it has ended
 NEVER: Callable[[], str] = lambda: ""
 
 
@@ -58,6 +62,7 @@ class Place(NamedTuple):
     test: Path | None = None  # rows of its own to test on, as `fedmin deploy` writes them
     server_rows: Path | None = None
     told: Callable[[int], None] = lambda port: None  # on which port it listens
+    tap: Path | None = None  # a file that keeps every byte that it sends or gets
 
 
 class Door(Protocol):
@@ -79,8 +84,8 @@ class Door(Protocol):
         """Tell every site, now and later, what is run."""
         ...
 
-    def stop(self, words: dict[str, Any] | None = None, linger: float = 0.0) -> None:
-        """The end; without last words sites wait for the server to come back."""
+    def stop(self, words: dict[str, Any] | None = None, linger: float = 0.0) -> set[str]:
+        """The end; without last words sites wait for the server to come back. Who was told."""
         ...
 
 
@@ -95,7 +100,7 @@ def serve(
     """Run a file's one run with the sites that it names; its folder is `fedmin run`'s."""
     job = only_job(config)
     folder = Path(out) / job.folder
-    if ended(folder):
+    if ended(folder) and (folder / TOLD).exists():
         return Outcome(job, folder, load(folder), True)
     identity = Identity.load(place.keys)
     if identity.role != "server":
@@ -105,7 +110,7 @@ def serve(
     log.info("listening at %s", place.listen.rpartition(":")[0] + f":{door.port}")
     place.told(door.port)
     own = OwnFiles(place.test, place.server_rows)
-    return serve_at(config, out, door, own, progress=progress, interrupt=interrupt)
+    return serve_at(config, out, door, own, progress=progress, interrupt=interrupt, tap=place.tap)
 
 
 def serve_at(
@@ -116,21 +121,25 @@ def serve_at(
     *,
     progress: Show = None,
     interrupt: Callable[[], str] = NEVER,
+    tap: Path | None = None,
 ) -> Outcome:
     """The same, with sites that come in by a door; it is closed when the run has ended."""
     words: dict[str, Any] = {"status": "away"}
+    linger = LINGER
     try:
         job = only_job(config)
         folder = Path(out) / job.folder
         if ended(folder):
-            result, was_there = load(folder), True
+            result, was_there, linger = load(folder), True, LINGER_AGAIN
         else:
-            served = _Served(config, job, folder, own, door, interrupt)
+            served = _Served(config, job, folder, own, door, interrupt, tap)
             result, was_there = served.run(progress), False
         words = {"status": result.status, "reason": result.reason, "rounds": result.rounds}
     finally:
         ended_ = words["status"] not in ("away", "interrupted")
-        door.stop(words if ended_ else None, LINGER)  # else sites wait for it to come back
+        told = door.stop(words if ended_ else None, linger)  # else sites wait for it to come back
+        if ended_:  # before this it opens its door once more, for those who wait
+            write_text(folder / TOLD, json.dumps(sorted(told)) + "\n")
     return Outcome(job, folder, result, was_there)
 
 
@@ -139,15 +148,16 @@ class _Served:
 
     def __init__(
         self, config: Config, job: Job, folder: Path, files: OwnFiles, door: Door,
-        interrupt: Callable[[], str],
+        interrupt: Callable[[], str], tap: Path | None = None,
     ):  # fmt: skip
         self.config, self.job, self.folder, self.files = config, job, folder, files
-        self.door, self.interrupt = door, interrupt
+        self.door, self.interrupt, self.tap = door, interrupt, tap
 
     def run(self, progress: Show) -> Result:
         """Wait for the sites, and run."""
         shapes = self._shapes()
         roster = roster_of(self.config, self.job, shapes)
+        self.identities = [shapes[name].get("identity") for name in roster.names]
         own = self._own(roster)
         image = shapes[roster.names[0]].get("image")
         test = own.test
@@ -192,8 +202,15 @@ class _Served:
         self, agreed: Agreed, own: Own, image: Any, checkpoint: Checkpoint, heard: Show
     ) -> Result:
         chosen, roster, terms = agreed.pieces.options, agreed.roster, agreed.terms
+        rounds, spent = private.affordable(agreed.run, roster, chosen["rounds"])
         settings = Settings(
-            chosen["rounds"], chosen["seed"], chosen["every"], heard, checkpoint, self.interrupt
+            rounds,
+            chosen["seed"],
+            chosen["every"],
+            heard,
+            checkpoint,
+            self.interrupt,
+            self.tap,
         )
 
         def open_sites(server: ServerSession, _: Any) -> Transport:
@@ -208,12 +225,14 @@ class _Served:
             self.door.welcome({
                 "document": document_of(self.job), "roster": roster_words(roster),
                 "run": server.name.hex(), "tested": own.test is not None, "image": image,
+                "identities": self.identities,
             })  # fmt: skip
-            return road
+            return Watched(road, roster.names, self.folder)
 
-        limits = Terms(terms.quorum, terms.deadline, journal=True)
+        limits = Terms(terms.quorum, terms.deadline, terms.secrets == "system", journal=True)
         result = run_halves(agreed.run, roster, own, open_sites, settings, limits)
-        return judged_apart(result, agreed.run, roster, own.server_rows)
+        result = judged_apart(result, agreed.run, roster, own.server_rows)
+        return private.accounted(result, agreed.run, roster, spent)
 
 
 def _dict(words: Any) -> dict[str, Any]:

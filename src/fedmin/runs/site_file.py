@@ -35,6 +35,7 @@ class SiteData:
     outcome: str = ""  # the column that is predicted, numbers or labels 0, 1, ...; "" is none
     features: tuple[str, ...] | None = None  # what it is predicted from; all others if left out
     groups: str = ""  # a column that says which group a row is in
+    id: str = ""  # a column that says whose row it is: for `fedmin align` only, never a feature
     separator: str = ","  # of a CSV file
 
     @property
@@ -107,12 +108,19 @@ did you mean 'most_rounds'?
             document.fail("name", str(error))
         _check_server(document, self.server)
         data, used = self.data, self.columns or []
+        for key in ("keys", "state"):
+            if not getattr(self, key):
+                document.fail(key, f"{key} is empty; it names a folder")
         if not data.files:
             document.fail("data.file", "file is an empty list; give at least one")
+        if "" in ((data.file,) if isinstance(data.file, str) else data.file):
+            document.fail("data.file", "file is empty; it names a file of rows")
         if data.features == ():
             document.fail(
                 "data.features", "features is an empty list; leave it out for all columns"
             )
+        if data.id and data.id in (*(data.features or ()), data.outcome, data.groups):
+            document.fail("data.id", f"the column {data.id!r} says whose row it is: it is no other")
         twice = [each for each in used if used.count(each) > 1]
         if twice:
             document.fail("data.features", f"the column {twice[0]!r} is named twice in [data]")
@@ -145,7 +153,7 @@ did you mean 'most_rounds'?
         if why:
             raise ValueError(f"{data.files[0]}: {why}")
         special = [c for c in (data.outcome, data.groups) if c]
-        features = data.features or [c for c in chosen if c not in special]
+        features = data.features or [c for c in chosen if c not in (*special, data.id)]
         read = read_columns(data.files, [*features, *special], data.separator)
         y = read.numbers([data.outcome])[:, 0] if data.outcome else None
         table = Table(self.name, read.numbers(features), y, classes, feature_names=tuple(features))

@@ -30,12 +30,12 @@ GIVEN: dict[type, dict[str, Any]] = {
 }
 SHOWN: dict[type, dict[str, Any]] = {
     SiteFile: {"state": "state"},
-    SiteData: {"features": ["age", "dose"], "groups": "sex", "separator": ","},
+    SiteData: {"features": ["age", "dose"], "groups": "sex", "id": "patient", "separator": ","},
     Policy: {
         "methods": ["fedavg", "scaffold"], "problems": ["logistic", "softmax"], "constraints": [],
         "channels": ["plain"], "metrics": ["objective"], "smallest_sum": 3, "largest_epsilon": 2.0,
         "columns": ["age", "dose", "outcome"], "modules": ["our_losses"],
-        "runs": ["0123456789abcdef"],
+        "runs": ["0123456789abcdef"], "seeded": False,
     },
 }  # fmt: skip
 

@@ -6,6 +6,7 @@ missing values and of words is decided by all sites together, not by the reader 
 
 import csv
 import io
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -85,8 +86,14 @@ def read_columns(paths: Sequence[str | Path], names: Sequence[str], separator: s
 
 def _read(path: Path, separator: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """The names of the columns, and every line with its number."""
-    if not path.exists():
-        raise DataFileError(path, "a file", "nothing of that name")
+    try:
+        folder = stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, ValueError):  # also of a name that no file can have
+        raise DataFileError(path, "a file", "nothing of that name") from None
+    except OSError as error:
+        raise DataFileError(path, "a file", error.strerror or str(error)) from None
+    if folder:
+        raise DataFileError(path, "a file", "a folder")
     if path.suffix == ".parquet":
         head, lines = _parquet(path)
     else:

@@ -44,10 +44,14 @@ class DataFileError(ValueError):
     """
 
     def __init__(self, path: object, expected: str, found: str):
-        if len(found) > 400:  # it may quote a line of any length
-            found = f"{found[:200]} ... {found[-200:]}"
-        self.path, self.expected, self.found = str(path), expected, found
+        path, expected, found = map(_short, (str(path), expected, found))
+        self.path, self.expected, self.found = path, expected, found
         super().__init__(f"{path}: expected {expected}, found {found}")
+
+
+def _short(words: str) -> str:
+    """Words that may quote a line or a name of any length."""
+    return words if len(words) <= 400 else f"{words[:200]} ... {words[-200:]}"
 
 
 def read_bytes(path: Path | str, member: str | None = None) -> bytes:

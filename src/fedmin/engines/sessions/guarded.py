@@ -28,9 +28,9 @@ class PolicyError(MessageError):
 class GuardedSite:
     """A site session that answers what its policy allows, and writes down every answer.
 
-    `rounds`, `quorum`, `epsilon` and `columns` are what the run says of itself, as the site read it
-    (see `Policy.refuses`). A run that the policy does not allow is refused here, before its first
-    question.
+    `rounds`, `quorum`, `epsilon`, `columns` and `seeded` are what the run says of itself, as the
+    site read it (see `Policy.refuses`). A run that the policy does not allow is refused here,
+    before its first question.
     """
 
     def __init__(
@@ -43,12 +43,13 @@ class GuardedSite:
         quorum: float = 1.0,
         epsilon: float | None = None,
         columns: Iterable[str] = (),
+        seeded: bool = False,
     ):
         self.site, self.policy, self.log = site, policy, log
         self.name = site.run_name.hex()
         why = policy.refuses(
             site.run, site.roster, rounds,
-            quorum=quorum, epsilon=epsilon, columns=columns, name=self.name,
+            quorum=quorum, epsilon=epsilon, columns=columns, name=self.name, seeded=seeded,
         )  # fmt: skip
         if why:
             raise PolicyError(why)

@@ -28,6 +28,7 @@ from fedmin.engines.sessions.phase import Absence, QuorumError
 from fedmin.engines.sessions.road import Journaled, RestartedError, Transport
 from fedmin.engines.sessions.server import ServerSession
 from fedmin.engines.sessions.site import run_name
+from fedmin.engines.sessions.tap import Tap, Tapped
 from fedmin.engines.weighing import certificate_lines, ledger_of
 
 
@@ -51,8 +52,11 @@ class Halves(Stepper):
         self.control: Counter[str] = Counter()  # bytes of messages that serve checkpoints
         # sites that may be ahead: they hear how many replies the server has used before anything
         # else, and this is the round of the checkpoint that they may have to go back to
-        everybody = range(server.roster.clients) if transport.replaying else ()
-        self.unsettled: dict[int, int] = dict.fromkeys(everybody, 0)
+        self.goes_on = transport.replaying
+        self.unsettled: dict[int, int] = self._everybody(0) if self.goes_on else {}
+
+    def _everybody(self, done: int) -> dict[int, int]:
+        return dict.fromkeys(range(self.server.roster.clients), done)
 
     # ------------------------------------------------------------ what survives a crash
 
@@ -99,7 +103,7 @@ class Halves(Stepper):
         now = self.server.used
         self.server.used = np.array(state["used"])
         self.transport.go_on(done)
-        self.unsettled = dict.fromkeys(range(self.server.roster.clients), done)
+        self.unsettled = self._everybody(done)
         try:
             if self.transport.here() is None:
                 self._tell_all("back", done)
@@ -121,7 +125,9 @@ class Halves(Stepper):
         }
         sent = {i: self._with_used(ask) for i, ask in asks.items()}
         before = self._before(asks) if kind == "keep" else {}
-        replies = self.transport.deliver(sent, self.deadline, len(asks), before)
+        # one that has left since it was seen there is as one that was away: nobody waits for it
+        least = len(asks) if there is None or self.deadline is None else 0
+        replies = self.transport.deliver(sent, self.deadline, least, before)
         self._count(kind, sent, replies)
         lost = []
         for i, ask in asks.items():
@@ -217,13 +223,12 @@ class Halves(Stepper):
             except RestartedError:
                 server.state, server.used = before[0], before[1].copy()
                 self.keyed = False
-                self.unsettled = {
-                    **dict.fromkeys(range(server.roster.clients), t),
-                    **self.unsettled,
-                }
+                self.unsettled = {**self._everybody(t), **self.unsettled}
 
     def _exchange_keys(self, t: int) -> None:
         self.keyed = True  # as soon as the last of them has what follows
+        if self.goes_on:  # what a site sealed for a server that was killed, no key opens any more
+            self.unsettled = {**self._everybody(t), **self.unsettled}
         self.server.open_setup(t)
         self._carry()
 
@@ -246,6 +251,7 @@ class Terms(NamedTuple):
 
     quorum: float = 1.0  # the least share of those who are asked that must answer
     deadline: float | None = None  # seconds after which a quorum is enough
+    keyed: bool = False  # sites name their rows, in a certificate, under secrets of their own
     journal: bool = False  # the server can be killed at any moment, and goes on beside its sites
 
 
@@ -266,9 +272,9 @@ def run_halves(
     checkpoint, seed, every = settings.checkpoint, settings.seed, settings.every
     server = ServerSession(
         run, roster, seed=seed, name=run_name(run, roster, seed), quorum=terms.quorum,
-        server_rows=own.server_rows,
-        test=own.test,
+        server_rows=own.server_rows, test=own.test,
     )  # fmt: skip
+    server.looks.keyed = terms.keyed
     folders: list[Path | None] = [None] * roster.clients
     keeper, devices = None, jax.default_backend()
     # sites name their rows themselves
@@ -276,7 +282,10 @@ def run_halves(
     if checkpoint is not None:
         folders = [Path(checkpoint.folder) / "sites" / str(i) for i in range(roster.clients)]
         keeper = Keeper(checkpoint, belongs, every)
+    tap = None if settings.tap is None else Tap(settings.tap)  # refused before anybody is asked
     transport = open_sites(server, folders)
+    if tap is not None:
+        transport = Tapped(transport, tap)
     if terms.journal and checkpoint is not None:
         path = Path(checkpoint.folder) / "journal.bin"
         transport = Journaled(transport, path, digest(belongs))

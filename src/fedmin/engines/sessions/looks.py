@@ -16,6 +16,7 @@ class Looks:
 
     def __init__(self, run: Run, roster: Roster, messages: Messages):
         self.roster = roster
+        self.keyed = False  # clients name their rows under secrets of their own
         self.each = {"evaluation": evaluation(run, roster)}
         if messages.certificate is not None:
             self.each["certificate"] = evaluation(certifying(run), roster)
@@ -40,7 +41,9 @@ class Looks:
         ((values, slopes),) = self.sums().values()
         digests = [self.digests[i].hex() for i in range(self.roster.clients)]
         how = f"by an exchange with {self.roster.clients} clients"
+        if self.keyed:
+            how += ", each of which names its rows under a secret of its own"
         return Measured(
             np.asarray(values, float), np.asarray(slopes, float), self.roster.dtype,
-            data_of(self.roster, digests), how,
+            data_of(self.roster, digests, self.keyed), how,
         )  # fmt: skip

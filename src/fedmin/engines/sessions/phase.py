@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedmin.core.ledger import Trips
+from fedmin.core.method import complete
 from fedmin.core.protocol import Occasion, ProtocolError, ServerRole
 from fedmin.core.roster import Roster
 from fedmin.engines.forms import Purpose, Step
@@ -53,6 +54,7 @@ class Phase:
         self.trips: list[tuple[int, int]] = []
         self.role: ServerRole | None = None
         self.summed: dict[int, Any] = {}  # whose hidden replies are in the sum
+        self.held = False  # an exchange of this round was the channel's own
 
     @property
     def outcome(self) -> Outcome:
@@ -76,6 +78,12 @@ class Phase:
         return Step(self.trip) if self.purpose is None else self.purpose.steps[self.trip]
 
     @property
+    def trains(self) -> bool:
+        """Whether this trip is one of a round, without a sum that is brought to light later."""
+        name = None if self.purpose is None else self.purpose.name
+        return name == "training" and self.protocol is None
+
+    @property
     def protocol(self) -> Any:
         """The channel's protocol around this trip, if it has one."""
         return None if self.purpose is None else self.purpose.forms[self.step.e].protocol
@@ -94,6 +102,24 @@ class Phase:
             return False
         return self.culprit == NOBODY
 
+    def least(self, quorum: float) -> float:
+        """The share of those asked who must answer. Nobody may be missing where a part of every
+        row, or of what clients seal, would be; a leg that asks some has another rule."""
+        leg = self.step.leg
+        if leg is not None and leg.asks != "everyone":
+            return 0.0
+        purpose = self.purpose
+        if purpose is None or purpose.name == "certificate" or self.roster.owners is not None:
+            return 1.0
+        return 1.0 if any(complete(form.trip) for form in purpose.forms) else quorum
+
+    def packets_of(self, relay: int, i: int) -> np.ndarray:
+        """The packets of a relay that wait for client i, in the order of their senders."""
+        assert self.purpose is not None
+        waiting = self.packets.get((relay, i), {})
+        like = self.purpose.packets(relay, i, self.roster.clients)
+        return np.stack([waiting[s] for s in sorted(waiting)]) if waiting else like
+
     def without(self, missing: Iterable[int]) -> list[Absence]:
         """Go on without some who were asked."""
         self.present &= ~np.isin(self.ids, list(missing))
@@ -109,6 +135,13 @@ class Phase:
             occasion = Occasion(self.name, self.round, trip, self.drawn, self.roster)
             self.role = self.protocol.server(occasion)
         return self.role
+
+    def said(self, leg: str, there: tuple[int, ...]) -> dict[int, Any]:
+        """What the channel says on a leg, if enough are left for it."""
+        try:
+            return self.playing().say(leg, there)
+        except ProtocolError as error:
+            raise QuorumError(f"round {self.round}: {error}") from error
 
     def peers(self) -> int:
         """How many clients are summed together."""

@@ -1,11 +1,23 @@
 """Where in a run a message belongs, and what must come next."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
+from fedmin.core.protocol import ProtocolError
 from fedmin.engines.forms import Purpose
 from fedmin.engines.messages import Messages
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.wire import Envelope, MessageError
+
+
+@contextmanager
+def refusing(envelope: Envelope) -> Iterator[None]:
+    """What the channel does not accept is refused as any other message is."""
+    try:
+        yield
+    except ProtocolError as error:
+        raise MessageError(f"{envelope}: {error}") from error
 
 
 class Place(NamedTuple):

@@ -71,12 +71,14 @@ def _broadcast(run: Run, roster: Roster, e: int, server: Any, now: Any):
     return broadcast(run.problem, server, now)
 
 
-def _server(run: Run, roster, e: int, server_rows, server, memory, info, sent, cohort, now):
+def _server(
+    run: Run, roster, e: int, server_rows, server, memory, info, sent, cohort, now, held=False
+):
     exchange, channel = _trips(run, roster)[e], _channel(run)
     assert isinstance(exchange, Exchange)
     combined = sent if exchange.reduce == "gather" else combine(channel, exchange, sent)
     return server_part(
-        run, channel, exchange, server_rows, server, memory, info, combined, cohort, now
+        run, channel, exchange, server_rows, server, memory, info, combined, cohort, now, held
     )
 
 

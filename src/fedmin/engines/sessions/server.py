@@ -18,7 +18,7 @@ import numpy as np
 from fedmin.core import checks
 from fedmin.core.channel import Cohort
 from fedmin.core.measured import Measured
-from fedmin.core.method import Relay, complete
+from fedmin.core.method import Relay
 from fedmin.core.protocol import EXCHANGE
 from fedmin.core.result import Best
 from fedmin.core.roster import Roster
@@ -36,6 +36,9 @@ from fedmin.engines.round import (
     fluid,
     now_at,
     start_key,
+    told_by,
+    waiting,
+    with_told,
 )
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.looks import Looks
@@ -98,7 +101,7 @@ class ServerSession:
 
     def open_round(self, t: int) -> None:
         """A round: who takes part is drawn from the run's seed."""
-        cohort = drawn(self.run.participation, self.key, t, self.roster.clients)
+        cohort = drawn(self.run, self.key, t, self.roster.clients)
         self._open(self.messages.training, t, *cohort)
 
     def open_evaluation(self, t: int) -> None:
@@ -134,6 +137,8 @@ class ServerSession:
             phase.asked = tuple(said)
             if said:
                 return {i: wire.encode(phase.envelope("ask", i), m) for i, m in said.items()}
+            if self.run.channel.goes_on and phase.trains:
+                self._step(phase, phase.step.e, None, {})  # a round of noise
             self._move_on(phase, 0)  # nobody is there to be asked
         return {}
 
@@ -145,7 +150,7 @@ class ServerSession:
         if leg is DIGEST:
             return {i: {} for i in there}
         if leg is not None:
-            return {i: dict(m) for i, m in phase.playing().say(leg.name, there).items()}
+            return {i: dict(m) for i, m in phase.said(leg.name, there).items()}
         trip, down = purpose.forms[e].trip, {}
         asked = [i for i in there if trip.asks(i)]
         if not asked:
@@ -154,25 +159,27 @@ class ServerSession:
             state = self.state.method if purpose is self.messages.training else self.looks.state
             run, (say, _) = self.programs.of(purpose.name)
             down = jax.device_get(say(run, self.unnamed, e, state, self._now(phase, e)))
+        down = jax.device_get(with_told(down, trip, self._told(phase, e), self.roster.clients))
         along = {}
         if phase.protocol is not None and phase.protocol.along:
-            along = phase.playing().say(EXCHANGE, tuple(asked))
+            along = phase.said(EXCHANGE, tuple(asked))
         found = {}
         for i in asked:
             own = jax.tree.map(lambda a, i=i: a[i], down) if trip.addressed else down
             relays = purpose.waiting(e, i, self.roster.clients)
-            packets = tuple(self._packets(r, i) for r in relays)
+            packets = tuple(phase.packets_of(r, i) for r in relays)
             found[i] = {**own, **({"relayed": packets} if packets else {})}
             if along:
                 found[i][ALONG] = dict(along[i])
         return found
 
-    def _packets(self, relay: int, i: int) -> np.ndarray:
-        """The packets of a relay that wait for client i, in the order of their senders."""
-        phase: Any = self._phase
-        waiting = phase.packets.get((relay, i), {})
-        like = phase.purpose.packets(relay, i, self.roster.clients)
-        return np.stack([waiting[s] for s in sorted(waiting)]) if waiting else like
+    def _told(self, phase: Phase, e: int) -> dict[str, Any]:
+        """What the channel tells all clients with an exchange."""
+        purpose = phase.purpose
+        assert purpose is not None
+        training = purpose is self.messages.training
+        memory = self.state.channel[e] if training else purpose.forms[e].server_memory
+        return told_by(purpose.channel, purpose.forms[e].trip, memory, phase.held)
 
     def _now(self, phase: Phase, e: int) -> Any:
         assert phase.purpose is not None
@@ -187,8 +194,7 @@ class ServerSession:
         assert phase is not None
         good: dict[int, Any] = {}
         missing: dict[int, str] = {}
-        strangers = [i for i in replies if i not in phase.asked]
-        self.refused += [(i, "it was not asked") for i in strangers]
+        self.refused += [(i, "it was not asked") for i in replies if i not in phase.asked]
         for i in phase.asked:
             if i not in replies:
                 missing[i] = "no reply came"
@@ -226,18 +232,7 @@ class ServerSession:
     def enough(self) -> int:
         """How many of those who are asked on this trip must answer."""
         assert self._phase is not None
-        return math.ceil(self._least(self._phase) * len(self._phase.asked))
-
-    def _least(self, phase: Phase) -> float:
-        """The share of those asked who must answer. Nobody may be missing where a part of every
-        row, or of what clients seal, would be; a leg that asks some has another rule."""
-        leg = phase.step.leg
-        if leg is not None and leg.asks != "everyone":
-            return 0.0
-        purpose = phase.purpose
-        if purpose is None or purpose.name == "certificate" or self.roster.owners is not None:
-            return 1.0
-        return 1.0 if any(complete(form.trip) for form in purpose.forms) else self.quorum
+        return math.ceil(self._phase.least(self.quorum) * len(self._phase.asked))
 
     def _checked(self, i: int, data: bytes) -> Any:
         """The reply of site i, if it is what was asked for."""
@@ -309,10 +304,12 @@ class ServerSession:
         if training:
             state, memory, info = old.method, old.channel[e], old.info
         run, (_, take_in) = self.programs.of(phase.purpose.name)
+        told = self._told(phase, e)
         state, memory, info, fine = take_in(
             run, self.unnamed, e, self.server_rows, state, memory, info, sent, cohort,
-            self._now(phase, e),
+            self._now(phase, e), jnp.asarray(phase.held),
         )  # fmt: skip
+        phase.held = phase.held or bool(waiting(phase.purpose.channel, told))
         if not fine:
             phase.culprit = THE_SUM
         elif training:

@@ -7,8 +7,6 @@ the same name, it refuses. What it must know to do so after it was killed is in 
 """
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +38,7 @@ from fedmin.engines.sessions.diary import Answered, Diary
 from fedmin.engines.sessions.files import Files
 from fedmin.engines.sessions.keeping import hear_again, keep_or_go_back
 from fedmin.engines.sessions.packets import ClientError, Packets
-from fedmin.engines.sessions.places import Place, must_come
+from fedmin.engines.sessions.places import Place, must_come, refusing
 from fedmin.engines.sessions.programs import Programs, site_program
 from fedmin.engines.sessions.wire import Envelope, MessageError
 
@@ -53,22 +51,15 @@ def run_name(run: Run, roster: Roster, seed: int) -> bytes:
 LOOK_AHEAD = 10_000  # rounds in which a client looks for the next one that it is in
 
 
-@contextmanager
-def _refusing(envelope: Envelope) -> Iterator[None]:
-    """What the channel does not accept is refused as any other message is."""
-    try:
-        yield
-    except ProtocolError as error:
-        raise MessageError(f"{envelope}: {error}") from error
-
-
 class SiteSession:
     """One site of a run.
 
-    `seed` is the run's, `secret` a key of the site's own (from the seed in a simulation). With
-    `folder` the site keeps its state there when the server asks for it; with `diary` also before
-    every reply, so that it can be killed at any moment. Where a round may count without some of its
-    sites (`gaps`), rounds that it was to be in may pass it by.
+    `seed` is the run's, `secret` a key of the site's own (from the seed in a simulation),
+    `fingerprint` what it says of its rows in a certificate (their hash in a simulation), and
+    `identity` the Ed25519 key that it signs with, whose public half the roster has (none there).
+    With `folder` the site keeps its state there when the server asks for it; with `diary` also
+    before every reply, so that it can be killed at any moment. Where a round may count without some
+    of its sites (`gaps`), rounds that it was to be in may pass it by.
     """
 
     def __init__(
@@ -80,12 +71,15 @@ class SiteSession:
         *,
         seed: int,
         secret: Any = None,
+        fingerprint: bytes | None = None,
         folder: str | Path | None = None,
         gaps: bool = False,
         diary: bool = False,
         messages: Messages | None = None,
+        identity: bytes | None = None,
     ):
         roster.check(me, rows)
+        self.identity = identity
         self.run, self.roster, self.me = fluid(run), roster, me
         self.name, self.run_name = roster.names[me], run_name(run, roster, seed)
         self.messages = messages_of(run, roster) if messages is None else messages
@@ -99,6 +93,7 @@ class SiteSession:
         self.notices: list[Notice] = []  # what it was told in this round
         self.own: dict[int, Any] = {}  # its own replies to others in this round
         self.digest = digest(rows)
+        self.fingerprint = bytes.fromhex(self.digest) if fingerprint is None else fingerprint
         belongs = self._belongings()
         self.files = None if folder is None else Files(folder, belongs)
         place = Path(folder) if folder is not None and diary else None
@@ -138,6 +133,7 @@ class SiteSession:
             "fedmin": __version__, "run": self.run_name.hex(), "site": self.name,
             "devices": jax.default_backend(), "x64": bool(jax.config.read("jax_enable_x64")),
             "rows": self.digest,
+            "secret": digest(np.asarray(jax.random.key_data(self.secret)).tolist()),  # by its hash
         }  # fmt: skip
 
     # ------------------------------------------------------------ answering
@@ -214,7 +210,7 @@ class SiteSession:
         if part.everyone:
             return first
         for t in range(first, first + LOOK_AHEAD):
-            ids, present = drawn(part, self.key, t, count)
+            ids, present = drawn(self.run, self.key, t, count)
             if self.me in ids[present]:
                 return t
         return first + LOOK_AHEAD
@@ -228,27 +224,25 @@ class SiteSession:
         notices, own = self.notices, self.own
         fresh = place[:2] != self.place[:2] or self.purpose(self.place) != self.purpose(place)
         self.notices, self.own = ([], {}) if fresh else (list(notices), dict(own))
+        found: tuple[str, Any, Any] = ("fault", {}, None)
         try:
             found = self._answered(place, envelope, data)
-        except BaseException:
-            self.notices, self.own = notices, own
-            raise
-        if found[0] == "fault":
-            self.notices, self.own = notices, own
-        return found
+            return found
+        finally:
+            if found[0] == "fault":
+                self.notices, self.own = notices, own
 
     def _answered(self, place: Place, envelope: Envelope, data: bytes) -> tuple[str, Any, Any]:
         purpose, step = place.within(self.messages)
         e, leg = purpose.steps[step]
         if leg is DIGEST:
             wire.decode(data, {})
-            digest = np.frombuffer(bytes.fromhex(self.digest), np.uint8)
-            return "reply", {"digest": digest}, self.state
+            return "reply", {"digest": np.frombuffer(self.fingerprint, np.uint8)}, self.state
         protocol = purpose.forms[e].protocol
         clients = () if protocol is None else self.drawn(place)
         if leg is not None and protocol is not None:
             said = wire.decode(data, leg.form("down", protocol.peers(len(clients))), finite=True)[1]
-            with _refusing(envelope):
+            with refusing(envelope):
                 sent = self._playing(protocol, place, e, clients).answer(leg.name, said)
             return "reply", dict(sent), self.state
         along = self.hear(place, envelope, data)
@@ -260,7 +254,7 @@ class SiteSession:
             self.own[e] = sent
             sent = self.packets.sealed(purpose, e, envelope, sent)
         elif protocol is not None:
-            with _refusing(envelope):
+            with refusing(envelope):
                 role = self._playing(protocol, place, e, clients)
                 sent = role.hide(jax.device_get(sent), along)
         return "reply", sent, state if place.phase == 1 else self.state
@@ -284,7 +278,7 @@ class SiteSession:
         population = self.roster.clients
         if place.phase != 1 or self.run.participation.everyone:
             return tuple(range(population))
-        ids, present = drawn(self.run.participation, self.key, place.round, population)
+        ids, present = drawn(self.run, self.key, place.round, population)
         return tuple(ids[present].tolist())
 
     def _playing(
@@ -297,7 +291,9 @@ class SiteSession:
             before = purpose.steps[step - 1] if step else None
             if before is not None and before.e == e and before.leg is not DIGEST:
                 raise ProtocolError("the site was started anew: its secrets of this sum are gone")
-            occasion = Occasion(self.run_name, place.round, trip, clients, self.roster)
+            occasion = Occasion(
+                self.run_name, place.round, trip, clients, self.roster, self.identity
+            )
             self.role = ((place.round, trip), protocol.site(occasion, self.me))
         return self.role[1]
 

@@ -18,7 +18,6 @@ from fedmin.core import payload
 from fedmin.core.channel import Cohort
 from fedmin.core.method import Exchange, Now, Relay
 from fedmin.engines.round import (
-    COHORT,
     NOBODY,
     SERVER,
     THE_SUM,
@@ -27,14 +26,17 @@ from fedmin.engines.round import (
     ServerState,
     SiteState,
     State,
+    cohort_of,
     combine,
     combined_zeros,
     delivered,
-    key_of,
     known,
     now_of,
     server_part,
     site_part,
+    told_by,
+    waiting,
+    with_told,
 )
 from fedmin.engines.simulator.in_place import again_if_bad, mask, write
 from fedmin.engines.simulator.layout import AXIS, Data
@@ -133,15 +135,17 @@ def _ask(
 
 def trip_of(
     spec: ProgramSpec, run: Run, trip, e: int, data: Data, state: State, here: Here, t, key,
-    notices, first_trip: int = 0,
+    notices, first_trip: int = 0, held: Any = False,
 ):  # fmt: skip
     """One trip; the new state and the first client whose reply is not finite.
 
     What clients learn in it is added to `notices`.
     """
     server, now = state.server, now_of(key, key, t, first_trip + e, SERVER)
-    if trip.broadcast is not None:
-        down = trip.broadcast(run.problem, server.method, now)
+    told = told_by(run.channel, trip, server.channel[e], held)
+    if trip.broadcast is not None or told:
+        down = {} if trip.broadcast is None else trip.broadcast(run.problem, server.method, now)
+        down = with_told(down, trip, told, data.roster.clients)
         notices.append(Notice(down, trip.only, trip.addressed))
     combined, clients, memory, culprit = _ask(
         spec, run, trip, e, data, state.sites, here, t, key, notices, first_trip
@@ -156,7 +160,7 @@ def trip_of(
         shares = jnp.where(here.present, data.roster.shares[here.ids], 0)
         method, channel, info, fine = server_part(
             run, run.channel, trip, data.server_rows, server.method, server.channel[e],
-            server.info, combined, Cohort(here.ids, here.present, shares), now,
+            server.info, combined, Cohort(here.ids, here.present, shares), now, held,
         )  # fmt: skip
         server = ServerState(method, _replaced(server.channel, e, channel), info, server.best)
     culprit = jnp.where(fine, culprit, jnp.minimum(culprit, THE_SUM))
@@ -181,15 +185,18 @@ def here_of(spec: ProgramSpec, population: int, ids: Array, present: Array) -> H
 def round_of(spec: ProgramSpec, run: Run, data: Data, state: State, t: Array, key: Array):
     """One round: new state, clients that took part, and who is at fault (NOBODY)."""
     population = data.roster.clients
-    ids, present = run.participation.cohort(key_of(key, t, 0, COHORT), t, population)
+    ids, present = cohort_of(run, key, t, population)
     everyone = here_of(spec, population, ids, present)
     culprit = jnp.asarray(NOBODY, jnp.int32)
     notices: list[Notice] = []
+    held: Any = False
     for e, trip in enumerate(run.method.exchanges(run.problem, data.roster)):
         here = everyone
         if trip.only is not None:
             one = jnp.full(1, trip.only, jnp.int32)
             here = here_of(spec, population, one, jnp.ones(1, bool))
-        state, bad = trip_of(spec, run, trip, e, data, state, here, t, key, notices)
+        told = told_by(run.channel, trip, state.server.channel[e], held)
+        state, bad = trip_of(spec, run, trip, e, data, state, here, t, key, notices, held=held)
+        held = held | waiting(run.channel, told) if told else held
         culprit = jnp.minimum(culprit, bad)
     return state, jnp.sum(present, dtype=jnp.int32), culprit

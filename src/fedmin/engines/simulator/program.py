@@ -59,6 +59,8 @@ def _measure(spec: ProgramSpec, run: Run, data: Data, server: ServerState, t, ke
 def _by_channel(spec: ProgramSpec, run: Run, data: Data, x: Array, t, key) -> dict[int, Any]:
     """The sums over the clients' rows as a channel brings them, which may round them."""
     looks = measuring.evaluation(run, data.roster)
+    if not looks.trips:  # nothing of the clients' rows is recorded
+        return {}
     population, (trip,) = data.roster.clients, looks.trips
     up = {"sums": looks.blank.sums}
     sites = SiteState((), (looks.channel.init(up),))

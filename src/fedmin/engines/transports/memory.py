@@ -7,6 +7,7 @@ server knows is what it decodes. Errors name the client and the round.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from fedmin.core.federation import Federation
 from fedmin.core.result import Result
@@ -50,8 +51,8 @@ class Memory(Transport):
 class Loopback(Engine):
     """Run every client apart and send real bytes, in one process.
 
-    `absent` repeats a run of real machines as it was: the record of who was not heard, as in
-    `Result.absent`.
+    `absent` and `secrets` repeat a run of real machines as it was: the record of who was not heard,
+    as in `Result.absent`, and the key that each site drew from, if its owner tells it.
 
     >>> import fedmin
     >>> fedmin.Loopback()
@@ -59,16 +60,22 @@ class Loopback(Engine):
     """
 
     absent: tuple[tuple[int, int, int], ...] = field(default=(), repr=False)
+    secrets: tuple[Any, ...] | None = field(default=None, repr=False)  # JAX keys, one a client
 
     def run(self, run: Run, federation: Federation, settings: Settings) -> Result:
         """Run and return the result."""
         roster = federation.roster(run.participation.everyone)
+        if self.secrets is not None and len(self.secrets) != roster.clients:
+            raise ValueError(
+                f"{len(self.secrets)} secrets for {roster.clients} clients; give one each"
+            )
 
         def open_sites(server: ServerSession, folders: list[Path | None]) -> Memory:
             sites = [
                 SiteSession(
                     run, roster, i, federation.client(i), seed=settings.seed, folder=folders[i],
                     gaps=bool(self.absent), messages=server.messages,
+                    secret=None if self.secrets is None else self.secrets[i],
                 )
                 for i in range(roster.clients)
             ]  # fmt: skip

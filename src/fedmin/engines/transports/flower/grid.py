@@ -199,9 +199,9 @@ class GridDoor:
         """The road to the sites, once they are welcome."""
         return GridRoad(self.nodes, self.sites, messages, roster)
 
-    def stop(self, words: dict[str, Any] | None = None, linger: float = 0.0) -> None:
+    def stop(self, words: dict[str, Any] | None = None, linger: float = 0.0) -> set[str]:
         """Nothing is open: a node that is asked nothing has nothing to do."""
-        return
+        return set(self.names)
 
 
 class Opening(NamedTuple):

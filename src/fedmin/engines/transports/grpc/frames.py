@@ -65,6 +65,9 @@ def said(kind: bytes, words: dict[str, Any]) -> Message:
     return Message(kind, 0, json.dumps(words).encode())
 
 
+NAMES = {HELLO: "hello", READY: "ready", NO: "refusal", FAILED: "failure"}  # what a site says
+
+
 def pieces(message: Message) -> Iterator[bytes]:
     """The frames of a message.
 

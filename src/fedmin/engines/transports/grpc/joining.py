@@ -5,6 +5,7 @@ that it was given; here are only the stream and the patience.
 """
 
 import asyncio
+import contextlib
 import logging
 import random
 import secrets
@@ -24,6 +25,7 @@ from fedmin.engines.transports.grpc.frames import (
     FAILED,
     HELLO,
     METHOD,
+    NAMES,
     NO,
     PINGS,
     READY,
@@ -77,6 +79,7 @@ class Site(NamedTuple):
     hello: dict[str, Any]
     build: Callable[[dict[str, Any]], Answers]  # `ValueError` if it will not take part
     patience: float = float("inf")  # seconds for which the server may be away
+    note: Callable[[str, dict[str, Any]], Any] = lambda kind, words: None  # of words that leave
 
 
 def join(site: Site, interrupt: Callable[[], str] = lambda: "") -> dict[str, Any]:
@@ -148,7 +151,7 @@ class Joined:
 
     async def _talk(self, call: Any) -> dict[str, Any] | None:
         reader = Reader(call.read)
-        await _send(call, said(HELLO, {**self.site.hello, "life": self.life}))
+        await _send(call, self._said(HELLO, {**self.site.hello, "life": self.life}))
         while (message := await self._next(reader)) is not None:
             if message.kind == WELCOME:
                 await self._take_part(call, message.words())
@@ -180,11 +183,17 @@ class Joined:
                 self.answers = await loop.run_in_executor(self.worker, self.site.build, welcome)
                 self.welcome = welcome
         except (ValueError, TypeError) as error:
-            await _send(call, said(NO, {"why": str(error)}))
-            await call.done_writing()
+            with contextlib.suppress(_EndedError, asyncio.InvalidStateError):
+                await _send(call, self._said(NO, {"why": str(error)}))
+                await call.done_writing()
             raise JoinError(str(error)) from error
         assert self.answers is not None
-        await _send(call, said(READY, self.answers.ready()))
+        await _send(call, self._said(READY, self.answers.ready()))
+
+    def _said(self, kind: bytes, words: dict[str, Any]) -> Message:
+        """Words that leave, once they are written down."""
+        self.site.note(NAMES[kind], words)
+        return said(kind, words)
 
     async def _answered(self, message: Message) -> Message:
         assert self.answers is not None
@@ -197,9 +206,12 @@ class Joined:
         except (ClientError, ValueError, OSError) as error:
             kind, why = FAILED, str(error)
         log.warning("%s", why)
-        return said(kind, {"why": why})._replace(number=message.number)
+        return self._said(kind, {"why": why})._replace(number=message.number)
 
 
 async def _send(call: Any, message: Message) -> None:
-    for piece in pieces(message):
-        await call.write(piece)
+    try:
+        for piece in pieces(message):
+            await call.write(piece)
+    except asyncio.InvalidStateError:  # the server went away while this was made
+        raise _EndedError from None

@@ -27,9 +27,9 @@ from fedmin.engines.transports.grpc.frames import (
     FrameError,
     Message,
     Reader,
-    pieces,
     said,
 )
+from fedmin.engines.transports.grpc.link import Link, LinkLostError
 from fedmin.privacy.certificates import KeysError
 from fedmin.privacy.identity import Identity
 
@@ -47,69 +47,12 @@ REFUSALS = {
 }
 
 
-class LinkLostError(ConnectionError):
-    """The stream of a site ended before its reply came."""
-
-
 class RefusedError(ValueError):
     """A stream that is closed for a reason, which its peer is told."""
 
     def __init__(self, kind: str, words: str):
         super().__init__(words)
         self.kind = kind
-
-
-class Link:
-    """The stream to one site that is there; one question at a time."""
-
-    def __init__(self, name: str, life: str, context: Any, reader: Reader):
-        self.name, self.life, self.context, self.reader = name, life, context, reader
-        self.number = 0
-        self.waiting: asyncio.Future[Message] | None = None
-        self.idle = asyncio.Event()  # no question is open
-        self.idle.set()
-        self.late = 0  # replies that came when nobody waited for them any more
-        self.closed = False
-
-    async def ask(self, kind: bytes, data: bytes) -> Message:
-        """What the site says to a question."""
-        await self.idle.wait()
-        if self.closed:
-            raise LinkLostError(self.name)
-        self.number += 1
-        self.waiting = asyncio.get_running_loop().create_future()
-        self.idle.clear()
-        try:
-            await self.send(Message(kind, self.number, data))
-            return await self.waiting
-        finally:
-            self.waiting = None
-
-    async def send(self, message: Message) -> None:
-        """Write a message, piece by piece: as fast as the site takes them."""
-        try:
-            for piece in pieces(message):
-                await self.context.write(piece)
-        except Exception as error:
-            raise LinkLostError(f"{self.name}: {error}") from None
-
-    def got(self, message: Message) -> None:
-        """A reply came: it is what is waited for, or too late and used for nothing."""
-        if message.number != self.number or self.idle.is_set():
-            raise FrameError(f"a reply to question {message.number}, which is not open")
-        if self.waiting is not None and not self.waiting.done():
-            self.waiting.set_result(message)
-        else:
-            self.late += 1
-            log.warning("%s: a late reply was dropped (%d so far)", self.name, self.late)
-        self.idle.set()
-
-    def close(self) -> None:
-        """The stream has ended."""
-        self.closed = True
-        if self.waiting is not None and not self.waiting.done():
-            self.waiting.set_exception(LinkLostError(self.name))
-        self.idle.set()
 
 
 @functools.cache
@@ -146,6 +89,8 @@ class Listener:
         self.check_ready: Check = lambda name, words: ""
         self._reserved: set[str] = set()
         self._welcome: dict[str, Any] | None = None
+        self._last: dict[str, Any] | None = None  # what is said when the run has ended
+        self.told: set[str] = set()  # who was told so
         self.loop = streams_loop()
         self.changed = threading.Event()
         self._trust = identity.trust()
@@ -175,10 +120,14 @@ class Listener:
         await self._server.start()
         return port
 
-    def stop(self, words: dict[str, Any] | None = None, linger: float = 0.0) -> None:
+    def stop(self, words: dict[str, Any] | None = None, linger: float = 0.0) -> set[str]:
         """Close the port; before that, where there are last words, tell them to every site, also
-        to those that come back within `linger` seconds. Without them sites call again."""
+        to those that come back within `linger` seconds. Without them sites call again.
+
+        Returns who was told.
+        """
         self.call(self._stop(words, linger))
+        return self.told
 
     async def _stop(self, words: dict[str, Any] | None, linger: float) -> None:
         if words is not None:
@@ -186,17 +135,13 @@ class Listener:
         await self._server.stop(0.2)
 
     async def _tell_end(self, words: dict[str, Any], until: float) -> None:
-        told: set[str] = set()
+        self._last = words
+        self.welcomed.set()  # also for those who come only now
         while True:
             for name, link in list(self.links.items()):
-                if name not in told:
-                    told.add(name)
-                    try:
-                        async with asyncio.timeout(5):
-                            await link.send(said(END, words))
-                    except (LinkLostError, TimeoutError):
-                        told.discard(name)
-            if told >= set(self.names) or time.monotonic() >= until:
+                if name not in self.told:
+                    await self._tell_one(link, words)
+            if self.told >= set(self.names) or time.monotonic() >= until:
                 break
             await asyncio.sleep(0.05)
         # sites close their streams when they have heard it
@@ -204,6 +149,14 @@ class Listener:
             if not self.links:
                 break
             await asyncio.sleep(0.02)
+
+    async def _tell_one(self, link: Link, words: dict[str, Any]) -> None:
+        try:
+            async with asyncio.timeout(5):
+                await link.send(said(END, words))
+            self.told.add(link.name)
+        except (LinkLostError, TimeoutError):
+            log.info("%s was not told the end: it may call again", link.name)
 
     # ------------------------------------------------------------ coming in
 
@@ -260,6 +213,10 @@ class Listener:
             if not self.welcomed.is_set():
                 waiting.cancel()
                 raise FrameError("it left before the others were there")
+            if self._last is not None:  # there is nothing more to take part in
+                await self._tell_one(link, self._last)
+                await reading  # until it leaves
+                return link
             await link.send(said(WELCOME, self._welcome or {}))
             ready = await asyncio.wait_for(reading, READY_SECONDS)
             self._check(name, ready)

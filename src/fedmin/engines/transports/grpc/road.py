@@ -14,35 +14,38 @@ from fedmin.engines.sessions.packets import ClientError
 from fedmin.engines.sessions.phase import QuorumError
 from fedmin.engines.sessions.road import RestartedError, Transport
 from fedmin.engines.transports.grpc.frames import ASK, BEFORE, FAILED, NO, Message
-from fedmin.engines.transports.grpc.listener import Link, LinkLostError, Listener
+from fedmin.engines.transports.grpc.link import Link, LinkLostError
+from fedmin.engines.transports.grpc.listener import Listener
 
 log = logging.getLogger("fedmin.serve")
 SLACK = 4096  # bytes that a message may have beyond what its form says: it is then refused by name
 
 
-class Streams(Transport):
+class SiteStreams(Transport):
     """Sites at the other ends of streams, each of which may come and go.
 
     Who answers late is not used. Who is away is waited for once, and then no more until it is back;
-    but until enough sites have answered, all are waited for, `patience` seconds long.
+    but until enough sites have answered, all are waited for, `patience` seconds long. A reply may
+    have `largest` bytes.
     """
 
     def __init__(
         self,
         listener: Listener,
-        messages: Messages,
-        roster: Roster,
+        names: tuple[str, ...],
+        largest: int,
         *,
+        sealed: bool = False,
         patience: float = math.inf,
         interrupt: Callable[[], str] = lambda: "",
     ):
-        self.listener, self.names = listener, roster.names
+        self.listener, self.names = listener, names
         self.patience, self.interrupt = patience, interrupt
-        self.sealed = messages.sealed and roster.clients > 1
+        self.sealed = sealed
         self.lives: dict[int, str] = {}  # whose keys the others have
         self.away: set[int] = set()  # waited for once, in vain
         self.delays: dict[int, float] = {}  # seconds of the last reply
-        listener.largest = largest_reply(messages, roster) + SLACK
+        listener.largest = largest
 
     def here(self) -> set[int]:
         return {i for i, name in enumerate(self.names) if name in self.listener.links}
@@ -144,6 +147,24 @@ class Streams(Transport):
             log.warning("%s does not answer: %s", self.names[i], why)
             return None
         return message.data
+
+
+class Streams(SiteStreams):
+    """The sites of a run: how long a reply may be, and whether sites seal, follow from it."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        messages: Messages,
+        roster: Roster,
+        *,
+        patience: float = math.inf,
+        interrupt: Callable[[], str] = lambda: "",
+    ):
+        super().__init__(
+            listener, roster.names, largest_reply(messages, roster) + SLACK,
+            sealed=messages.sealed and roster.clients > 1, patience=patience, interrupt=interrupt,
+        )  # fmt: skip
 
 
 class StreamDoor(Listener):

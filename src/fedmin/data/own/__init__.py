@@ -1,0 +1,1 @@
+"""Tables of one's own: read, agreed on by all sites, and prepared by sums."""

@@ -1,0 +1,131 @@
+"""[data] with files of one's own, and [prepare]: from their words to a federation.
+
+    [data]      files = ["a.csv", "b.csv"], outcome = "died", without = ["name"], test = 0.2
+    [prepare]   scale = "standard", missing = "indicator", smallest_count = 10
+
+Paths are relative to the file. What was read is known by its SHA-256: a file that has changed makes
+another run.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from fedmin import data
+from fedmin.core import checks
+from fedmin.core.federation import Federation
+from fedmin.core.serialize import serialize
+from fedmin.problems.linear import Linear, Regression, Softmax
+from fedmin.runs.document import Document
+from fedmin.runs.registries import KINDS
+from fedmin.runs.sections import own_fields
+from fedmin.runs.values import read, record
+
+Words = Mapping[str, Any]
+
+
+def own_federation(document: Document, words: Words) -> Federation:
+    """The federation of a file's own tables, prepared."""
+    chosen = _read_words(document, words)
+    how = _prepare(document, words)
+    if "partition" in words:
+        document.fail("partition", "the files are the clients; leave [partition] out")
+    given = words["data"].get("sha256")
+    if given is not None and list(given) != digests(document, words["data"]):
+        document.fail(
+            "data.sha256", "the files have changed since sha256 was written; leave it out"
+        )
+    files = files_of(document, words["data"])
+    try:
+        sites = data.read(files, labels=_labels(words), **chosen)
+        return sites.federation(how)
+    except (ValueError, TypeError) as error:
+        document.refuse("data", words["data"], error)
+
+
+def _read_words(document: Document, words: Words) -> dict[str, Any]:
+    """The options of `read`, each checked by its type."""
+    fields, found = own_fields(), {}
+    for key, given in words["data"].items():
+        if key not in fields:
+            near = checks.nearest(key, fields)
+            document.fail(f"data.{key}", f"unknown key {key!r} in [data] with files; {near}")
+        found[key] = read(document, f"data.{key}", given, fields[key])
+    if "outcome" not in found:
+        document.fail("data", "[data] needs outcome, the column that is predicted")
+    return {key: value for key, value in found.items() if key not in ("files", "sha256")}
+
+
+def _prepare(document: Document, words: Words) -> Any:
+    return record(document, "prepare", words.get("prepare", {}), data.Prepare)
+
+
+def files_of(document: Document, words: Words) -> Any:
+    """The files of a [data], as whole paths."""
+    given = words["files"]
+    at = lambda name: str((document.folder / name).absolute())
+    if isinstance(given, dict):
+        return {name: at(file) for name, file in given.items()}
+    if isinstance(given, list | tuple):
+        return [at(name) for name in given]
+    return at(given) if isinstance(given, str) else given
+
+
+def digests(document: Document, words: Words) -> list[str]:
+    """A SHA-256 of each file; of those that are not there none."""
+    given = files_of(document, words)
+    several = list(given.values()) if isinstance(given, dict) else given
+    several = several if isinstance(several, list) else [several]
+    paths = [p for each in several if isinstance(each, str) for p in _within(Path(each))]
+    return [hashlib.sha256(p.read_bytes()).hexdigest() for p in paths if p.is_file()]
+
+
+def _within(path: Path) -> list[Path]:
+    return sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]
+
+
+def _labels(words: Words) -> bool | None:
+    """Whether the problem takes labels: numbers, where it is a regression."""
+    kind = KINDS["problems"].registry.get(words["problem"].get("name"))
+    return not (isinstance(kind, type) and issubclass(kind, Regression))
+
+
+def with_intercept(words: Words) -> dict[str, Any]:
+    """The words of a problem; a linear one on tables of one's own has an intercept."""
+    given = dict(words["problem"])
+    name = given.get("name")
+    kind = KINDS["problems"].registry.get(name) if isinstance(name, str) else None
+    linear = isinstance(kind, type) and issubclass(kind, Linear | Softmax)
+    if "files" in words["data"] and linear:
+        given.setdefault("bias", True)
+    return given
+
+
+def shapes_of(federation: Federation) -> Any:
+    """What a problem is told of the data."""
+    features = federation.pool.x.shape[1]
+    return SimpleNamespace(features=features, classes=federation.classes, image_shape=None)
+
+
+def own_with_defaults(document: Document, words: Words) -> dict[str, Any]:
+    """[data] and [prepare] with every default, and with what the files are."""
+    usual = {key: field.default for key, field in own_fields().items() if not field.needed}
+    known = {"sha256": digests(document, words["data"])}
+    return {
+        "data": serialize({**usual, **words["data"], **known}),
+        "prepare": serialize(_prepare(document, words)) | {"name": None},
+    }
+
+
+def refuse_on_machines(document: Document) -> None:
+    """Refuse what machines do not do yet: preparing columns takes exchanges before the run."""
+    words = document.words
+    if "prepare" in words or "files" in words.get("data", {}):
+        where = "prepare" if "prepare" in words else "data.files"
+        document.fail(
+            where,
+            "columns are prepared by exchanges that machines do not make yet; simulate by "
+            "`fedmin run`, or give every site numbers that are prepared alike, by its site.toml",
+        )

@@ -1,0 +1,121 @@
+"""A federation in one process, by the words that machines exchange: every site builds its half from
+them, from its own file, and is asked through its own guard. No stream and no process: those are
+test_grpc.py's and test_deploy.py's."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from fedmin.engines.sessions.road import Transport
+from fedmin.privacy.departures import Departures
+from fedmin.runs.agreement import hello_of
+from fedmin.runs.config import Config
+from fedmin.runs.deploying import Deployed, prepare, site_words
+from fedmin.runs.folder import Outcome
+from fedmin.runs.joining import SiteHalf
+from fedmin.runs.own_rows import read_own
+from fedmin.runs.serving import OwnFiles, serve_at
+from fedmin.runs.site_file import SiteFile
+
+
+class Site:
+    """A site that can be killed: all that it has then is on its disk."""
+
+    def __init__(self, file: SiteFile):
+        self.file, self.own = file, read_own(file)
+        self.half: SiteHalf | None = None
+        self.sent: list[bytes] = []
+        self.welcome: dict[str, Any] = {}
+
+    def build(self, welcome: dict[str, Any]) -> dict[str, Any]:
+        self.welcome = json.loads(json.dumps(welcome))
+        self.log = Departures(self.file.log, self.file.name)
+        try:
+            self.half = SiteHalf(self.file, self.own, self.log, self.welcome)
+        except BaseException:
+            self.log.close()
+            raise
+        return self.half.ready()
+
+    def answer(self, data: bytes) -> bytes:
+        assert self.half is not None
+        self.sent.append(self.half.answer(data))
+        return self.sent[-1]
+
+    def kill(self) -> None:
+        self.log.close()
+        self.half = None
+        self.build(self.welcome)
+
+
+class Here(Transport):
+    """The road to them."""
+
+    def __init__(self, sites: list[Site], strike: Callable[[int], int | None]):
+        self.sites, self.strike, self.count = sites, strike, 0
+
+    def deliver(self, messages, deadline=None, enough=None, before=MappingProxyType({})):
+        self.count += 1
+        killed = self.strike(self.count)
+        if killed is not None:
+            self.sites[killed].kill()
+        found = {}
+        for i, data in messages.items():
+            if i in before:
+                self.sites[i].answer(before[i])
+            found[i] = self.sites[i].answer(data)
+        return found
+
+    def close(self):
+        for site in self.sites:
+            site.log.close()
+
+
+class Door:
+    """How they come in."""
+
+    def __init__(self, sites: dict[str, Site], strike: Callable[[int], int | None]):
+        self.sites, self.strike = sites, strike
+        self.check_ready: Callable[[str, dict[str, Any]], str] = lambda name, words: ""
+
+    def wait_for_hellos(self, seconds, interrupt):
+        return {name: hello_of(site.own.shapes()) for name, site in self.sites.items()}
+
+    def road(self, messages, roster, **_):
+        return Here([self.sites[name] for name in roster.names], self.strike)
+
+    def welcome(self, words):
+        for name, site in self.sites.items():
+            why = self.check_ready(name, site.build(words))
+            assert not why, why
+
+    def stop(self, words=None, linger=0.0):
+        return set(self.sites if words else ())
+
+
+def placed(text: str, folder: Path, policy: str = "") -> tuple[Deployed, dict[str, Site]]:
+    """The files of all parties, as `fedmin deploy` writes them."""
+    deployed = prepare(Config(text), folder)
+    sites = {}
+    for name in deployed.names:
+        path = deployed.site_file(name)
+        words = site_words(name, 1, deployed.seeded)
+        lines = [f"{key} = {json.dumps(words[key])}" for key in ("name", "server", "keys")]
+        own = policy or "".join(f"{k} = {json.dumps(v)}\n" for k, v in words["policy"].items())
+        path.write_text("\n".join([*lines, '[data]\nfile = "rows.npz"', f"[policy]\n{own}"]))
+        sites[name] = Site(SiteFile.read(path))
+    return deployed, sites
+
+
+def served(
+    text: str, folder: Path, strike: Callable[[int], int | None] = lambda count: None, **options
+) -> tuple[Outcome, Deployed, dict[str, Site]]:
+    """A whole run."""
+    deployed, sites = placed(text, folder, **options)
+    home = deployed.run_file.parent
+    test = home / "test.npz"
+    own = OwnFiles(test if test.exists() else None)
+    outcome = serve_at(Config.read(deployed.run_file), home / "runs", Door(sites, strike), own)
+    return outcome, deployed, sites

@@ -1,0 +1,314 @@
+"""Tables of one's own: read, agreed on, prepared by sums; and what is said of mistakes in them."""
+
+# ruff: noqa: E501
+
+import warnings
+
+import numpy as np
+import pandas
+import polars
+import pytest
+import scipy.sparse
+
+import fedmin
+from fedmin.core.preparation import Preparation
+from fedmin.data import Prepare, read
+from fedmin.runs.config import Config, ConfigError
+from fedmin.runs.costs import fitted
+from fedmin.runs.folder import run_one
+from fedmin.runs.reading import load
+
+
+def table(seed, rows=60):
+    rng = np.random.default_rng(seed)
+    made = pandas.DataFrame({
+        "age": rng.normal(60, 10, rows), "lab": 1e8 + rng.normal(size=rows),
+        "ward": rng.choice(["x", "y", "z"], rows), "sex": rng.choice(["f", "m"], rows),
+        "seen": pandas.to_datetime("2024-01-01") + pandas.to_timedelta(rng.integers(0, 90, rows), "D"),
+    })  # fmt: skip
+    made["died"] = np.where(
+        rng.random(rows) < 1 / (1 + np.exp((60 - made["age"]) / 10)), "yes", "no"
+    )
+    made.loc[rng.choice(rows, 5, replace=False), "age"] = np.nan
+    made.loc[rng.choice(rows, 4, replace=False), "ward"] = None
+    return made
+
+
+@pytest.fixture
+def tables():
+    return {name: table(seed, 40 + 10 * seed) for seed, name in enumerate("abc")}
+
+
+def test_preparing_by_sums_is_preparing_the_pooled_rows(tables):
+    """Against pandas on all rows in one place, in double precision."""
+    federation = read(tables, outcome="died", groups="sex").federation(
+        Prepare(missing="indicator", smallest_count=5)
+    )
+    pooled = pandas.concat(tables.values(), ignore_index=True)
+    age, lab, seen, ward = (
+        {c.name: c for c in federation.about.preparation.columns}[name]
+        for name in ("age", "lab", "seen", "ward")
+    )
+    np.testing.assert_allclose(age.shift, pooled["age"].mean(), rtol=1e-12)
+    filled = pooled["age"].fillna(pooled["age"].mean())
+    np.testing.assert_allclose(age.scale, filled.std(ddof=0), rtol=1e-12)
+    # of 1e8 + z: the digits of z are kept, as far as 1e8 + z itself has them
+    np.testing.assert_allclose(lab.scale, pooled["lab"].std(ddof=0), rtol=1e-9)
+    days = (pooled["seen"] - pandas.Timestamp(0)).dt.days
+    np.testing.assert_allclose(seen.shift, days.mean(), rtol=1e-12)
+    assert ward.fill == pooled["ward"].mode()[0]
+    assert federation.about.names == (
+        "age", "age is missing", "lab", "ward=y", "ward=z", "ward is missing", "seen",
+    )  # fmt: skip
+    x = np.concatenate([x for x, *_ in federation.about.exact])
+    np.testing.assert_allclose(x[:, 0], (filled - filled.mean()) / filled.std(ddof=0), atol=1e-12)
+    np.testing.assert_array_equal(x[:, 1], pooled["age"].isna())
+    np.testing.assert_array_equal(x[:, 3], pooled["ward"].fillna(ward.fill) == "y")
+    again = Preparation.of(federation.about.preparation.words())
+    assert again == federation.about.preparation
+
+
+@pytest.mark.parametrize("bins", [64, 512])
+def test_quantiles_and_ranges_are_within_a_bin(tables, bins):
+    sites = read(tables, outcome="died", features=("age",), kinds={"age": "number"})
+    pooled = pandas.concat(tables.values())["age"].dropna()
+    width = 8 * pooled.std() / bins
+    (found,) = sites.federation(Prepare(scale="quantile", bins=bins)).about.preparation.columns
+    quartiles = pooled.quantile([0.25, 0.5, 0.75]).to_numpy()
+    gap = pooled.sort_values().diff().max()  # between neighbors any number is a median
+    assert abs(found.shift - quartiles[1]) <= width + gap
+    assert abs(found.scale - (quartiles[2] - quartiles[0])) <= 2 * (width + gap)
+    (found,) = sites.federation(Prepare(scale="range", bins=bins)).about.preparation.columns
+    assert found.shift <= pooled.min() <= found.shift + width
+    assert found.shift + found.scale - width <= pooled.max() <= found.shift + found.scale
+
+
+def test_a_wild_value_widens_the_histogram():
+    tables = {"a": {"x": [*range(50), 1e6], "y": [0, 1] * 25 + [1]}}
+    (found,) = (
+        read(tables, outcome="y").federation(Prepare(scale="range")).about.preparation.columns
+    )
+    assert found.shift <= 0
+    assert found.shift + found.scale >= 1e6
+
+
+def test_rare_levels_are_other_and_class_weights_are_of_all_sites():
+    some = {"w": ["p"] * 8 + ["q", "r"], "y": ["no"] * 9 + ["yes"]}
+    more = {"w": ["p"] * 5 + ["s"] * 5, "y": ["no", "yes"] * 5}
+    sites = read({"a": some, "b": more}, outcome="y")
+    federation = sites.federation(Prepare(smallest_count=3, class_weights="balanced"))
+    assert federation.about.names == ("w=s", "w=other")
+    weights = np.asarray(federation.pool.weight)
+    by_class = np.bincount(np.asarray(federation.pool.y), weights)
+    np.testing.assert_allclose(by_class, [10, 10], rtol=1e-6)
+    assert federation.by_rows
+    np.testing.assert_allclose(federation.weights.sum(), 1)
+
+
+def test_useless_columns_are_named(tables):
+    for made in tables.values():
+        made["one"], made["lab2"] = 1.0, 3 * made["age"]
+    sites = read(tables, outcome="died", without=("lab",))
+    with pytest.warns(UserWarning, match="'one' is constant; column 'lab2' follows from 'age'"):
+        federation = sites.federation()
+    assert not {"one", "lab2"} & set(federation.about.names)
+    with pytest.raises(ValueError, match="leave them out by without"):
+        sites.federation(Prepare(unusable="refuse"))
+
+
+def test_every_kind_of_table_is_the_same_federation(tables, tmp_path):
+    tables = {name: made.drop(columns="seen") for name, made in tables.items()}
+    for name, made in tables.items():
+        made.to_csv(tmp_path / f"{name}.csv", index=False)
+    (tmp_path / "parquet").mkdir()
+    for name, made in tables.items():
+        made.to_parquet(tmp_path / "parquet" / f"{name}.parquet")
+    whole = pandas.concat([made.assign(site=name) for name, made in tables.items()])
+    whole.to_csv(tmp_path / "whole", index=False)
+    sources = [
+        tables, {n: polars.from_pandas(t) for n, t in tables.items()}, tmp_path / "parquet",
+        [tmp_path / f"{n}.csv" for n in "abc"],
+    ]  # fmt: skip
+    found = [read(s, outcome="died").federation() for s in sources]
+    found.append(read(tmp_path / "whole", outcome="died", client="site").federation())
+    for other in found[1:]:
+        assert other.names == found[0].names
+        np.testing.assert_allclose(other.pool.x.values, found[0].pool.x.values, atol=1e-6)
+        np.testing.assert_array_equal(other.pool.y, found[0].pool.y)
+    x, y = np.array([[1.0, 2.0], [3.0, 1.0], [4.0, 7.0]]), np.array([0.5, 1.5, 2.0])
+    plain = read({"a": (x, y)}, outcome="y").federation(Prepare(scale="none"))
+    np.testing.assert_array_equal(plain.about.exact[0][0], x)
+
+
+def test_weights_of_rows_are_rows_so_many_times(rng):
+    x, times = rng.normal(size=(30, 2)), rng.integers(1, 4, 30)
+    y = (x @ [1.0, -1.0] + rng.normal(size=30)).round(3)
+    named = lambda pick: {"p": x[pick, 0], "q": x[pick, 1], "y": y[pick]}
+    half = np.arange(30) < 12
+    weighted = {n: named(m) | {"t": times[m]} for n, m in (("a", half), ("b", ~half))}
+    repeated = {n: named(np.repeat(np.flatnonzero(m), times[m])) for n, m in (("a", half), ("b", ~half))}  # fmt: skip
+    how, problem = Prepare(scale="none"), fedmin.LeastSquares(2, bias=True)
+    both = [
+        fedmin.minimize(problem, sites.federation(how), fedmin.FedNL(), rounds=12)
+        for sites in (read(weighted, outcome="y", weights="t"), read(repeated, outcome="y"))
+    ]
+    np.testing.assert_allclose(both[0].solution, both[1].solution, rtol=1e-4, atol=1e-5)
+
+
+FILE = """
+[data]
+files = ["a.csv", "b.csv", "c.csv"]
+outcome = "died"
+without = ["seen"]
+groups = "sex"
+test = 0.2
+[prepare]
+missing = "indicator"
+[problem]
+name = "logistic"
+[method]
+name = "fednl"
+[run]
+rounds = 3
+"""
+
+
+@pytest.fixture
+def folder(tables, tmp_path):
+    for name, made in tables.items():
+        made.to_csv(tmp_path / f"{name}.csv", index=False)
+    (tmp_path / "run.toml").write_text(FILE)
+    return tmp_path
+
+
+def test_a_file_runs_and_its_ledger_has_the_preparation(folder):
+    (job,) = Config.read(folder / "run.toml").jobs()
+    made, _ = fitted(job)
+    assert made.problem.bias  # by default, in linear models
+    assert made.federation.names == ("a", "b", "c")
+    assert made.federation.groups == ("f", "m")
+    assert made.federation.test.count == 30
+    outcome = run_one(job, folder / "runs" / job.folder)
+    kinds = outcome.result.ledger.by_kind()
+    # of 2 numbers: a count, a sum each and the rows; squares and what is left; of 8 bytes each
+    assert kinds["prepare up totals"] == 3 * 8 * 5
+    assert kinds["prepare up spreads"] == 3 * 8 * 4
+    again = load(outcome.folder)
+    assert again.ledger.by_kind() == kinds
+    ledger = again.ledger
+    more = sum(n for kind, n in kinds.items() if kind.startswith("prepare"))
+    assert ledger.bytes(preparation=True) == ledger.bytes() + more
+    written = Config.read(outcome.folder / "run.toml").jobs()[0]
+    assert fitted(written)[0].problem == made.problem  # what was run is a file again
+
+
+def test_a_changed_file_is_another_run(folder):
+    ids = []
+    for _ in range(2):
+        (job,) = Config.read(folder / "run.toml").jobs()
+        ids.append(job.id)
+        (folder / "b.csv").write_text((folder / "b.csv").read_text() + "50,1e8,x,f,2024-01-01,no\n")
+    assert ids[0] != ids[1]
+
+
+def test_machines_refuse_what_they_do_not_prepare(folder):
+    from fedmin.runs.agreement import only_job
+    from fedmin.runs.deploying import prepare
+
+    config = Config.read(folder / "run.toml")
+    for refuses in (only_job, lambda c: prepare(c, folder / "deployed")):
+        with pytest.raises(ConfigError, match="exchanges that machines do not make yet"):
+            refuses(config)
+
+
+def test_channels_that_hide_refuse_sums_that_went_past_them(tables):
+    class Hidden(fedmin.Channel):
+        hides = True
+
+    federation = read(tables, outcome="died").federation()
+    with pytest.raises(ValueError, match="Hidden does not reach the sums"):
+        fedmin.minimize(
+            fedmin.Logistic(len(federation.about.names)), federation, fedmin.FedSGD(), rounds=1,
+            channel=Hidden(),
+        )  # fmt: skip
+
+
+GOOD = "id,age,ward,died,w\n1,50,x,no,1\n2,61,y,yes,1\n3,70,x,no,1\n"
+OTHER = "id,age,ward,died,w\n4,51,x,no,1\n5,66,y,yes,1\n6,71,y,no,1\n"
+MISTAKES = [
+    ("outcome", {}, {"outcome": "dead"}, "site a, a.csv: there is no column 'dead', which outcome"),
+    ("features", {}, {"features": ("agee",)}, "which features names; did you mean 'age'"),
+    ("without", {}, {"without": ("wardd",)}, "which without names; did you mean 'ward'"),
+    ("groups", {}, {"groups": "sex"}, "no column 'sex', which groups names"),
+    ("other columns", {"b": OTHER.replace("age", "years")}, {}, "site b: it lacks 'age' and has 'years'"),
+    ("word in numbers", {"b": OTHER + "".join(f"{i},5{i % 9},x,no,1\n" for i in range(7, 20)) + "20,old,x,no,1\n"},
+     {}, r"site b, b.csv, line 18, column 'age': 'old' is no number; repair it"),
+    ("decimal comma", {"b": OTHER + "".join(f"{i},5{i % 9},x,no,1\n" for i in range(7, 20)) + '20,"50,5",x,no,1\n'},
+     {}, "'50,5' is no number; write 50.5"),
+    ("kinds differ", {"b": OTHER.replace("51", "x").replace("66", "y").replace("71", "z")}, {},
+     "column 'age': it is a category at site b and a number at site a"),
+    ("empty column", {"a": GOOD.replace("50", "").replace("61", "").replace("70", ""),
+                      "b": OTHER.replace("51", "").replace("66", "").replace("71", "")}, {},
+     "column 'age': it is empty at every site"),
+    ("duplicate ids", {"b": OTHER.replace("6,71", "4,71")}, {"id": "id"},
+     "site b, b.csv, line 4, column 'id': the id '4' is also in b.csv, line 2"),
+    ("no rows", {"b": "id,age,ward,died,w\n"}, {}, "site b: .*b.csv: expected at least one row, found none"),
+    ("delimiter", {"b": OTHER.replace(",", ";")}, {}, "seems to be separated by ';'; give separator = \";\""),
+    ("encoding", {"b": OTHER.encode().replace(b"x", b"\xe4")}, {}, "site b: .*b.csv: expected a text in UTF-8"),
+    ("short line", {"b": OTHER + "7,50\n"}, {}, "site b: .*expected 5 entries a line.*found 2 entries in line 5"),
+    ("no outcome in a row", {"b": OTHER.replace("71,y,no", "71,y,")}, {},
+     "site b, b.csv, line 4, column 'died': the outcome is missing; leave the row out"),
+    ("one label", {"a": GOOD.replace("yes", "no"), "b": OTHER.replace("yes", "no")}, {},
+     "every row of every site has 'no'"),
+    ("weights", {"b": OTHER.replace("71,y,no,1", "71,y,no,-2")}, {"weights": "w"},
+     "site b, b.csv, line 4, column 'w': the weight is -2"),
+    ("kinds", {}, {"kinds": {"age": "numbre"}}, "did you mean 'number'"),
+    ("date", {}, {"kinds": {"age": "date"}}, "site a, a.csv, line 2, column 'age': '50' is no date; write it as 2024-05-17"),
+    ("named twice", {}, {"features": ("age", "died")}, "'died' is named in features and outcome"),
+    ("test share", {}, {"test": 0.01}, "site a: test = 0.01 of its 3 rows leaves no row to test on"),
+    ("column twice", {"b": OTHER.replace("ward", "age")}, {}, "site b: .*b.csv.*'age' twice"),
+    ("missing refused", {"b": OTHER.replace("51", "")}, {"prepare": Prepare(missing="refuse", smallest_count=1)},
+     "site b, b.csv, line 2, column 'age': the value is missing; give it"),
+    ("text", {"b": OTHER + "".join(f"{i},50,ward number {i},no,1\n" for i in range(7, 80))}, {},
+     "site b, b.csv, line 2, column 'ward': 'x' is text .* leave it out: without = ..ward"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "options", "words"), [m[1:] for m in MISTAKES], ids=[m[0] for m in MISTAKES])  # fmt: skip
+def test_mistakes_are_named_with_site_file_row_and_remedy(change, options, words, tmp_path):
+    for name, text in {"a": GOOD, "b": OTHER, **change}.items():
+        content = text if isinstance(text, bytes) else text.encode()
+        (tmp_path / f"{name}.csv").write_bytes(content)
+    given = {"outcome": "died", **options}
+    how = given.pop("prepare", Prepare(smallest_count=1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(ValueError, match=words):
+            read([tmp_path / "a.csv", tmp_path / "b.csv"], **given).federation(how)
+
+
+def test_a_site_without_a_class_is_named():
+    one = {"x": [1.0, 2.0], "y": ["no", "yes"]}
+    with pytest.warns(UserWarning, match="site b: no row of row 0 has y = 'yes'|site b: no row"):
+        read({"a": one, "b": {"x": [1.0, 3.0], "y": ["no", "no"]}}, outcome="y")
+
+
+def test_sparse_rows_are_told_where_they_go():
+    with pytest.raises(ValueError, match=r"Federation.from_clients"):
+        read({"a": (scipy.sparse.eye(3).tocsr(), np.zeros(3))}, outcome="y")
+
+
+@pytest.mark.parametrize("where", ["rows", "replies"])
+def test_noise_refuses_sums_that_had_none(where, tables):
+    """Its epsilon would not cover the sums by which the columns were prepared."""
+    federation = read(tables, outcome="died").federation()
+    rows = fedmin.PrivateRows(0.5, clip=1.0, multiplier=2.0)
+    method = fedmin.FedAvg(0.1, batches=rows) if where == "rows" else fedmin.FedAvg(0.1)
+    replies = fedmin.chain(fedmin.Clip(1.0), fedmin.Noise(1.0))
+    channel = fedmin.Plain() if where == "rows" else replies
+    name = "PrivateRows" if where == "rows" else "Chain"
+    with pytest.raises(ValueError, match=f"{name} does not reach the sums.*no epsilon covers"):
+        fedmin.minimize(
+            fedmin.Logistic(len(federation.about.names)), federation, method, rounds=1,
+            channel=channel,
+        )  # fmt: skip
