@@ -14,7 +14,7 @@ import known
 import parted
 from agreement import ONE_BY_ONE, assert_same
 from fedmin import SSCA, Federation, Full, GroupLossAtMost
-from fedmin.core.fitting import fitted, from_counts, own_counts
+from fedmin.core.fitting import fitted, own_counts, summed
 from fedmin.core.serialize import deserialize, serialize
 from fedmin.data import IID, Table, hold_out, partition
 from fedmin.engines.transports.words import from_words, to_words
@@ -210,11 +210,12 @@ def test_counts_are_a_sum_over_the_clients(weights):
     federation = grouped_world(weights)
     problem, roster = limited(GroupLossAtMost((0.5, 0.6), by="groups")), federation.roster()
     each = [own_counts(problem, federation.client(i), roster) for i in range(roster.clients)]
-    (summed,) = from_counts(problem, each, federation.weights, roster).limits
-    (there,) = fitted(problem, federation).limits
-    assert summed.rows == there.rows == (11, 9)
-    np.testing.assert_allclose(summed.shares, there.shares, rtol=1e-12)
-    assert sum(summed.shares) == pytest.approx(1)
+    (limit,) = problem.fitted(summed(each, roster), roster).limits
+    assert limit == fitted(problem, federation).limits[0]
+    assert limit.rows == (11, 9)
+    # by hand: shares of all rows, each client's by its p_i
+    parts = [[np.mean(sex == g) for g in ("f", "m")] for sex in SEX]
+    np.testing.assert_allclose(limit.shares, federation.weights @ np.array(parts), rtol=1e-7)
 
 
 def test_a_batch_gives_an_unbiased_estimate():

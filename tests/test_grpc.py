@@ -257,12 +257,17 @@ def refusal(door, folder, messages=(), authority=None):
             stream = channel.stream_stream(frames.METHOD)()
             try:
                 for message in messages:
+                    if message is None:  # it leaves
+                        stream.cancel()
+                        break
                     for piece in pieces(message) if isinstance(message, Message) else [message]:
                         await stream.write(piece)
                 while (await stream.read()) is not grpc.aio.EOF:
                     pass
             except grpc.aio.AioRpcError:  # what it says of a write that came too late is no reason
                 pass
+            except asyncio.CancelledError:
+                assert stream.cancelled()
             return (await stream.code()).name, await stream.details()
 
     return door.listener.call(asyncio.wait_for(call(), 30))
@@ -393,6 +398,90 @@ def test_too_few_are_named_when_patience_ends(door, monkeypatch):
     undisturbed(door)
 
 
+# ---------------------------------------------------------------- before the run is known
+
+
+class Asked:
+    """Sites that answer questions before a run; those who are cut off call again."""
+
+    def __init__(self, keys, port, tell, names=NAMES):
+        self.half = SimpleNamespace(largest=2**20, ready=dict, answer=lambda data: data)
+        self.calls = {}
+        for name in names:
+            site = joining.Site(
+                Identity.load(getattr(keys, name)), f"{HOST}:{port}", {}, lambda _: self.half,
+                patience=60, tell=functools.partial(tell, name),
+            )  # fmt: skip
+            run = joining.Joined(site, lambda: "").run()
+            self.calls[name] = asyncio.run_coroutine_threadsafe(run, listener.streams_loop())
+
+
+def test_sites_are_asked_before_the_run_and_again_when_they_were_cut_off(keys):
+    port = listener.Listener(Identity.load(keys.server), NAMES, f"{HOST}:0")
+    heard = []
+
+    def tell(name, data):
+        heard.append((name, data))
+        return name.encode() + data
+
+    try:
+        # b is there for the hello only: its stream ends, and whoever comes as b is asked
+        cut = refusal(SimpleNamespace(listener=port), keys.b, [HELLO, None])
+        assert cut[0] == "CANCELLED"
+        sites = Asked(keys, port.port, tell)
+        port.wait_for_hellos(30, lambda: "")
+        everyone = {name: name.encode() + b"1" for name in NAMES}
+        assert port.survey(NAMES, b"1", 30, lambda: "") == everyone
+        assert port.survey(("c",), b"2", 30, lambda: "") == {"c": b"c2"}
+        assert sorted(heard) == [("a", b"1"), ("b", b"1"), ("c", b"1"), ("c", b"2")]
+        port.welcome({})
+        assert port.stop({"status": "done"}, linger=30) == set(NAMES)
+        assert all(call.result(30) == {"status": "done"} for call in sites.calls.values())
+    except BaseException:
+        port.stop()
+        raise
+
+
+def test_a_site_that_will_not_say_it_is_named_and_disturbs_nobody(keys, caplog):
+    port = listener.Listener(Identity.load(keys.server), NAMES, f"{HOST}:0")
+
+    def tell(name, data):
+        if name == "b":
+            raise ValueError("the policy says no")
+        return data
+
+    sites = Asked(keys, port.port, tell)
+    with pytest.raises(TimeoutError, match="time is up: still waiting for b"):
+        port.survey(NAMES, b"1", 3, lambda: "")
+    port.stop({"status": "failed"}, linger=1)
+    with pytest.raises(joining.JoinError, match="the policy says no"):
+        sites.calls["b"].result(30)
+    assert sites.calls["a"].result(30) == sites.calls["c"].result(30) == {"status": "failed"}
+    assert "refused b: b does not take part: the policy says no" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (Message(frames.TOLD, 7, b"x"), "it did not answer what it was asked"),
+        (Message(frames.YES, 0, b"x"), "it did not answer what it was asked"),
+        (frames.FRONT.pack(frames.TOLD, 0, 2**40), "a message of 1,099,511,627,776 bytes"),
+    ],
+)  # fmt: skip
+def test_an_answer_that_does_not_fit_closes_its_own_stream_only(keys, answer, words):
+    port = listener.Listener(Identity.load(keys.server), ("a", "b"), f"{HOST}:0")
+    sites = Asked(keys, port.port, lambda name, data: data, names=("a",))
+    try:
+        with pytest.raises(TimeoutError, match="still waiting for b"):
+            port.survey(("a", "b"), b"1", 0.2, lambda: "")
+        code, said_back = refusal(SimpleNamespace(listener=port), keys.b, [HELLO, answer])
+        assert code == "INVALID_ARGUMENT"
+        assert words in said_back
+    finally:
+        port.stop({"status": "done"}, linger=1)
+    assert sites.calls["a"].result(30) == {"status": "done"}
+
+
 # ---------------------------------------------------------------- messages in pieces
 
 
@@ -454,7 +543,7 @@ def test_what_differs_is_said_in_one_sentence():
     assert "fedmin 0.0.1, the server" in misfit(
         "b", {"protocol": frames.PROTOCOL, "fedmin": "0.0.1"}
     )
-    assert misfit("b", {}).startswith("b has protocol None, the server 1")
+    assert misfit("b", {}).startswith("b has protocol None, the server 2")
 
 
 def test_a_stream_that_ends_while_a_site_speaks_is_only_cut_off():

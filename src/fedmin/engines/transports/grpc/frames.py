@@ -16,14 +16,15 @@ PIECE = 2**20
 WORDS = 2**22  # bytes of what is said in words, at most
 GRACE = 20.0  # seconds that any message may take
 SLOWEST = 2**12  # bytes a second beyond that
-PROTOCOL = 1  # of this conversation; both ends must speak the same
+PROTOCOL = 2  # of this conversation; both ends must speak the same
 METHOD = "/fedmin.Run/Talk"
-# hello, welcome and ready are words; before and ask are questions, yes is the reply to one of them;
-# no: it must not be answered, failed: it could not be; end: there is nothing more to ask
-HELLO, WELCOME, READY, BEFORE, ASK, YES, NO, FAILED, END = (
-    bytes([letter]) for letter in b"HWRBAYNFE"
+# hello, welcome and ready are words; query is a question before the run is known, told the reply;
+# before and ask are questions of the run, yes is the reply to one of them; no: it must not be
+# answered, failed: it could not be; end: there is nothing more to ask
+HELLO, QUERY, TOLD, WELCOME, READY, BEFORE, ASK, YES, NO, FAILED, END = (
+    bytes([letter]) for letter in b"HQTWRBAYNFE"
 )
-SAID = (HELLO, WELCOME, READY, NO, FAILED, END)
+SAID = (HELLO, QUERY, TOLD, WELCOME, READY, NO, FAILED, END)  # never longer than WORDS
 
 PINGS = [
     ("grpc.keepalive_time_ms", 10_000),

@@ -28,7 +28,9 @@ from fedmin.engines.transports.grpc.frames import (
     NAMES,
     NO,
     PINGS,
+    QUERY,
     READY,
+    TOLD,
     WELCOME,
     YES,
     FrameError,
@@ -67,6 +69,10 @@ class JoinError(ValueError):
     """The server, or this site, will not do this run; the sentence says why."""
 
 
+def _nothing(data: bytes) -> bytes:
+    raise ValueError("this site answers nothing before it knows the run")
+
+
 class _EndedError(Exception):
     """The stream has ended: its status says why."""
 
@@ -80,6 +86,7 @@ class Site(NamedTuple):
     build: Callable[[dict[str, Any]], Answers]  # `ValueError` if it will not take part
     patience: float = float("inf")  # seconds for which the server may be away
     note: Callable[[str, dict[str, Any]], Any] = lambda kind, words: None  # of words that leave
+    tell: Callable[[bytes], bytes] = _nothing  # the answer to a question before the run
 
 
 def join(site: Site, interrupt: Callable[[], str] = lambda: "") -> dict[str, Any]:
@@ -158,6 +165,9 @@ class Joined:
                 assert self.answers is not None
                 reader.largest = self.answers.largest
                 self.tries = 0
+            elif message.kind == QUERY:
+                told = await self._willing(call, self.site.tell, message.data)
+                await _send(call, Message(TOLD, message.number, told))
             elif message.kind == END:
                 return message.words()
             elif message.kind in (ASK, BEFORE) and self.answers is not None:
@@ -177,18 +187,22 @@ class Joined:
 
     async def _take_part(self, call: Any, welcome: dict[str, Any]) -> None:
         """Build this half from what the server says is run, or say why not."""
+        if welcome != self.welcome:
+            self.answers = await self._willing(call, self.site.build, welcome)
+            self.welcome = welcome
+        assert self.answers is not None
+        await _send(call, self._said(READY, self.answers.ready()))
+
+    async def _willing(self, call: Any, work: Callable[[Any], Any], told: Any) -> Any:
+        """What this site makes of what it was told; if it will not, it says why and leaves."""
         loop = asyncio.get_running_loop()
         try:
-            if welcome != self.welcome:
-                self.answers = await loop.run_in_executor(self.worker, self.site.build, welcome)
-                self.welcome = welcome
+            return await loop.run_in_executor(self.worker, work, told)
         except (ValueError, TypeError) as error:
             with contextlib.suppress(_EndedError, asyncio.InvalidStateError):
                 await _send(call, self._said(NO, {"why": str(error)}))
                 await call.done_writing()
             raise JoinError(str(error)) from error
-        assert self.answers is not None
-        await _send(call, self._said(READY, self.answers.ready()))
 
     def _said(self, kind: bytes, words: dict[str, Any]) -> Message:
         """Words that leave, once they are written down."""

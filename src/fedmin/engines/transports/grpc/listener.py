@@ -10,16 +10,16 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import grpc
 
+from fedmin.engines.transports.grpc.beforehand import Beforehand, UnwillingError, taking_part
 from fedmin.engines.transports.grpc.frames import (
     END,
     HELLO,
     METHOD,
-    NO,
     PINGS,
     READY,
     WELCOME,
@@ -103,7 +103,7 @@ class Listener:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
 
     async def _start(self) -> int:
-        self.welcomed, self.came = asyncio.Event(), asyncio.Condition()
+        self.beforehand, self.came = Beforehand(), asyncio.Condition()
         me = self.identity
         credentials = grpc.ssl_server_credentials(
             [(me.key, me.certificate)], me.authority, require_client_auth=True
@@ -136,7 +136,7 @@ class Listener:
 
     async def _tell_end(self, words: dict[str, Any], until: float) -> None:
         self._last = words
-        self.welcomed.set()  # also for those who come only now
+        self.beforehand.go_on()  # also for those who come only now
         while True:
             for name, link in list(self.links.items()):
                 if name not in self.told:
@@ -207,12 +207,7 @@ class Listener:
             self.hellos[name] = words
             self.changed.set()
             link = Link(name, str(words.get("life", "")), context, reader)
-            reading = asyncio.ensure_future(reader.next(None))  # sees a site that leaves meanwhile
-            waiting = asyncio.ensure_future(self.welcomed.wait())
-            await asyncio.wait({reading, waiting}, return_when=asyncio.FIRST_COMPLETED)
-            if not self.welcomed.is_set():
-                waiting.cancel()
-                raise FrameError("it left before the others were there")
+            reading = await self.beforehand.wait(link, reader, READY_SECONDS, self.changed.set)
             if self._last is not None:  # there is nothing more to take part in
                 await self._tell_one(link, self._last)
                 await reading  # until it leaves
@@ -229,15 +224,13 @@ class Listener:
             return link
         except LinkLostError as error:
             raise FrameError(f"its stream ended: {error}") from None
+        except UnwillingError as error:
+            raise RefusedError("misfit", str(error)) from None
         finally:
             self._reserved.discard(name)
 
     def _check(self, name: str, ready: Message | None) -> None:
-        if ready is None:
-            raise FrameError("its stream ended before it was ready")
-        if ready.kind == NO:
-            why = str(ready.words().get("why", ""))
-            raise RefusedError("misfit", f"{name} does not take part: {why}")
+        ready = taking_part(name, ready)
         if ready.kind != READY:
             raise FrameError("it was not ready")
         if why := self.check_ready(name, ready.words()):
@@ -261,8 +254,29 @@ class Listener:
 
     def wait_for_hellos(self, seconds: float, interrupt: Callable[[], str]) -> dict[str, Any]:
         """What every site said of itself; an error names those that did not come in time."""
+        self._wait_for(self.hellos, self.names, seconds, interrupt)
+        return dict(self.hellos)
+
+    def survey(
+        self, names: Sequence[str], data: bytes, seconds: float, interrupt: Callable[[], str]
+    ) -> dict[str, bytes]:
+        """What these sites answer to a question before the run; all of them are waited for, and a
+        site that was cut off is asked again."""
+        told = dict.fromkeys(set(self.names) - set(names), b"")  # who is not asked says nothing
+
+        async def ask() -> None:
+            self.beforehand.ask(data, told)
+
+        self.call(ask())
+        self._wait_for(told, names, seconds, interrupt)
+        return {name: told[name] for name in names}
+
+    def _wait_for(
+        self, found: Mapping[str, Any], names: Sequence[str], seconds: float,
+        interrupt: Callable[[], str],
+    ) -> None:  # fmt: skip
         until, said_at = time.monotonic() + seconds, time.monotonic()
-        while missing := [name for name in self.names if name not in self.hellos]:
+        while missing := [name for name in names if name not in found]:
             why = interrupt()
             if why or time.monotonic() > until:
                 raise TimeoutError(f"{why or 'time is up'}: still waiting for {', '.join(missing)}")
@@ -271,13 +285,12 @@ class Listener:
                 log.info("waiting for %s", ", ".join(missing))
             self.changed.clear()
             self.changed.wait(0.2)
-        return dict(self.hellos)
 
     def welcome(self, words: dict[str, Any]) -> None:
         """Tell every site, now and later, what is run."""
 
         async def tell() -> None:
             self._welcome = words
-            self.welcomed.set()
+            self.beforehand.go_on()
 
         self.call(tell())
