@@ -1,5 +1,5 @@
-"""The command line: demo, init, show, run, compare, plot, report, watch, reproduce, list, version;
-and in files of their own serve, join, deploy, tap and audit, and the groups keys and site.
+"""The command line: demo, init, run, compare, plot, report, watch, reproduce, list, version;
+and in files of their own show, serve, join, deploy, tap and audit, and the groups keys and site.
 
 What only one command needs is imported inside it. Bad input ends in one red line on standard error
 and exit code 2; a bug in one line too, exit code 70 and a file with its traceback (`main`).
@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from fedmin.cli import audits, keys, machines, site, tapped
+from fedmin.cli import audits, keys, machines, showing, site, tapped
 from fedmin.cli.errors import bugs_are_kept, check_out, plain_errors
 
 app = typer.Typer(
@@ -45,6 +45,7 @@ def every_command(
     """Federated optimization: minimize a function of data that may not leave its owners."""
 
 
+app.add_typer(showing.group)
 app.add_typer(machines.group)
 app.add_typer(tapped.group)
 app.add_typer(audits.group)
@@ -165,46 +166,6 @@ def init(
     check_out(file)
     file.write_text(text, "utf-8")
     typer.echo(f"{file}: look at it with `fedmin show {file}`, run it with `fedmin run {file}`")
-
-
-@app.command()
-@plain_errors
-def show(file: File) -> None:
-    """What a file would run, how many bytes it will cost and who learns what; runs nothing."""
-    from fedmin.cli.catalog import print_table
-    from fedmin.privacy import observers
-    from fedmin.runs.config import Config
-    from fedmin.runs.costs import costs
-    from fedmin.runs.folder import keeping
-
-    head = ["run", "id", "d", "rows", "clients", "rounds", "MB down", "MB up"]
-    lines = []
-    shown: dict[str, list[str]] = {}  # runs that show the same, by what they show
-    tables: dict[str, list[list[str]]] = {}
-    told: list[str] = []  # what follows exactly from single messages
-    config = Config.read(file)
-    for job in config.jobs():
-        cost = costs(job)
-        ways = (f"{cost.rounds * way / 1e6:,.3f}" for way in (cost.down, cost.up))
-        sizes = f"{cost.size:,}", f"{cost.rows:,}", str(cost.clients), str(cost.rounds)
-        lines.append([job.label, job.id, *sizes, *ways])
-        table = observers.table(cost.disclosures)
-        shown.setdefault(str(table), []).append(job.label)
-        tables[str(table)] = table
-        for words in (*cost.noise(job.label), *cost.exposures):
-            if words not in told:
-                told.append(words)
-    print_table(head, lines, right=head[2:])
-    if config.terms is not None:
-        typer.echo(f"federation: {config.terms}")
-    typer.echo("bytes are what it takes if every asked client takes part in every round")
-    typer.echo(keeping(config.jobs()[0]))
-    for same, labels in shown.items():
-        of = "" if len(shown) == 1 else f", in {'; '.join(labels)}"
-        typer.echo(f"\nwhat leaves a client, and what it is told{of}")
-        print_table(observers.HEAD, tables[same])
-    for words in told:
-        typer.echo(f"\n{words}")
 
 
 @app.command()

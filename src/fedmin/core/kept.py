@@ -157,3 +157,13 @@ def read_csv(path: Path) -> dict[str, np.ndarray]:
 def _numbers(words: Any) -> np.ndarray:
     whole = all(word.removeprefix("-").isdecimal() for word in words)
     return np.array([int(w) if whole else float(w) for w in words], int if whole else float)
+
+
+def check_history(path: Path, history: Mapping[str, np.ndarray], rounds: int) -> None:
+    """Refuse a history that has no rows, or that is not of this many rounds."""
+    for name in ("round", "seconds", "bytes_down", "bytes_up"):
+        if name not in history or not len(history[name]):
+            raise DamagedError(path, f"it has no numbers of {name!r}")
+    at = history["round"]
+    if at.dtype.kind != "i" or (np.diff(at) <= 0).any() or at[0] < 0 or at[-1] > rounds:
+        raise DamagedError(path, f"its rounds do not rise from 0 to {rounds} at most")

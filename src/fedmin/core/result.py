@@ -14,7 +14,14 @@ import numpy as np
 
 from fedmin.core.certificate import Certificate
 from fedmin.core.files import digest_of, write_text, write_whole, write_words
-from fedmin.core.kept import DamagedError, check_words, read_array, read_csv, read_words
+from fedmin.core.kept import (
+    DamagedError,
+    check_history,
+    check_words,
+    read_array,
+    read_csv,
+    read_words,
+)
 from fedmin.core.ledger import Ledger, ledger_of, words_of_ledger
 from fedmin.core.method import Method
 from fedmin.core.privacy import Privacy
@@ -208,7 +215,7 @@ class Result:
         path, words = folder / "result.json", result_words(folder)
         check_words(path, words, FORM)
         history = _typed(read_csv(folder / "history.csv"), words.get("type") or "float64")
-        _check_history(folder / "history.csv", history, words["rounds"])
+        check_history(folder / "history.csv", history, words["rounds"])
         counts = read_csv(folder / "ledger.csv").get("clients", np.zeros(0, int))
         if len(counts) != words["rounds"] or counts.dtype.kind != "i" or (counts < 0).any():
             what = f"it is not how many clients took part in each of {words['rounds']} rounds"
@@ -243,11 +250,8 @@ class Result:
     def _repr_html_(self) -> str:
         """For notebooks: how it ended, and the last row of the history."""
         why = {"reason": self.reason} if self.reason else {}
-        cells = {
-            "status": self.status,
-            **why,
-            **{k: f"{v[-1]:.6g}" for k, v in self.history.items()},
-        }
+        last = {k: f"{v[-1]:.6g}" for k, v in self.history.items()}
+        cells = {"status": self.status, **why, **last}
         head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in cells)
         row = "".join(f"<td>{escape(value)}</td>" for value in cells.values())
         title = escape(repr(self.method))
@@ -276,16 +280,6 @@ def _typed(history: dict[str, np.ndarray], kind: str) -> dict[str, np.ndarray]:
     """What was measured, in its own type: 90 of 100 in single precision are 0.9 there, and
     less than that in double."""
     return {k: v if k in NOT_SHOWN else v.astype(kind) for k, v in history.items()}
-
-
-def _check_history(path: Path, history: Mapping[str, np.ndarray], rounds: int) -> None:
-    """Refuse a history that has no rows, or that is not of this many rounds."""
-    for name in ("round", "seconds", "bytes_down", "bytes_up"):
-        if name not in history or not len(history[name]):
-            raise DamagedError(path, f"it has no numbers of {name!r}")
-    at = history["round"]
-    if at.dtype.kind != "i" or (np.diff(at) <= 0).any() or at[0] < 0 or at[-1] > rounds:
-        raise DamagedError(path, f"its rounds do not rise from 0 to {rounds} at most")
 
 
 def _method_of(path: Path, words: dict[str, Any], also: Iterable[type]) -> Method:
