@@ -17,6 +17,8 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+from fedmin.core.files import write_whole
+
 LARGEST = 1 << 28  # bytes of a file of words; a history of a million rounds has a third of it
 T = TypeVar("T")
 
@@ -167,3 +169,11 @@ def check_history(path: Path, history: Mapping[str, np.ndarray], rounds: int) ->
     at = history["round"]
     if at.dtype.kind != "i" or (np.diff(at) <= 0).any() or at[0] < 0 or at[-1] > rounds:
         raise DamagedError(path, f"its rounds do not rise from 0 to {rounds} at most")
+
+
+def write_array(path: Path, array: Any) -> Path:
+    """An array that `read_array` reads."""
+    content = io.BytesIO()
+    np.save(content, np.asarray(array))
+    write_whole(path, content.getvalue())
+    return path

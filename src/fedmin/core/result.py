@@ -1,7 +1,6 @@
 """What a run returns."""
 
 import contextlib
-import io
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -13,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from fedmin.core.certificate import Certificate
-from fedmin.core.files import digest_of, write_text, write_whole, write_words
+from fedmin.core.files import digest_of, write_text, write_words
 from fedmin.core.kept import (
     DamagedError,
     check_history,
@@ -21,6 +20,7 @@ from fedmin.core.kept import (
     read_array,
     read_csv,
     read_words,
+    write_array,
 )
 from fedmin.core.ledger import Ledger, ledger_of, words_of_ledger
 from fedmin.core.method import Method
@@ -184,7 +184,7 @@ class Result:
         folder.mkdir(parents=True, exist_ok=True)
         files = [write_csv(folder / f"{name}.csv", table) for name, table in tables(self).items()]
         if self.solution is not None:
-            files.append(_write_array(folder / "model.npy", self.solution))
+            files.append(write_array(folder / "model.npy", self.solution))
         words: dict[str, Any] = {"format": FORMAT, **{k: getattr(self, k) for k in WORDS}}
         words |= {"problem": serialize(self.problem), "method": serialize(self.method)}
         words |= words_of_ledger(self.ledger) | {"rising": list(self.rising)}
@@ -192,7 +192,7 @@ class Result:
         words["absent"] = [list(map(int, each)) for each in self.absent]
         words["privacy"] = None if self.shown is None else self.shown.words()
         if self.best is not None:
-            files.append(_write_array(folder / "best.npy", self.best.x))
+            files.append(write_array(folder / "best.npy", self.best.x))
             words["best"] = [float(self.best.objective), float(self.best.violation)]
             words["best"].append(int(self.best.round))
         if self.certificate is not None:
@@ -317,13 +317,6 @@ def tables(result: Result) -> dict[str, dict[str, Any]]:
     rounds = {"round": range(len(ledger.counts)), "clients": ledger.counts}
     ways = {f"bytes_{way}": np.diff(ledger.cumulative(way)) for way in ("down", "up")}
     return {"history": dict(result.history), "ledger": rounds | ways}
-
-
-def _write_array(path: Path, array: Any) -> Path:
-    content = io.BytesIO()
-    np.save(content, np.asarray(array))
-    write_whole(path, content.getvalue())
-    return path
 
 
 def write_csv(path: Path, columns: Mapping[str, Any]) -> Path:
