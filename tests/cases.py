@@ -398,6 +398,7 @@ CASES = [
         fedmin.SparseNewton(0.5, memory=3),
         world=known.sparse_logistic,
         rounds=60,
+        channel=fedmin.Clip(0.05),
     ),
     adaptive_case("adagrad", fedmin.Adagrad(), lambda v, s: v + s),
     adaptive_case("adam", fedmin.Adam(0.9), lambda v, s: 0.9 * v + 0.1 * s),
@@ -425,6 +426,7 @@ CASES = [
         rounds=100,
         sweeps="alpha",
         grid=(0.5, 1.0),
+        channel=fedmin.Plain(),
     ),
     Case(
         "fednlpp",
@@ -489,6 +491,7 @@ CASES = [
         frank_wolfe(0.5, lambda t: 2 / (t + 1)),
         sweeps="steps",
         grid=(fedmin.ConvexSteps(1.0), fedmin.ConvexSteps(0.5)),
+        channel=fedmin.Clip(0.05),
     ),
     Case(
         "feddr",

@@ -2,7 +2,8 @@
 
 Tests are found by words: those that name the function around the change, its class, what else is in
 its file, or a method that uses it. Rare words count more than common ones. Tests of every method
-(`test_common.py`) name none: they are taken by the names of their cases.
+(`test_common.py`) name none: they are taken by the names of their cases. First of all come the
+examples in the docstrings of the file.
 """
 
 import ast
@@ -26,6 +27,7 @@ OF_CASES = ("test_common.py", "test_oracles.py", "test_sessions.py")
 ENGINES = {"scaffold", "fedavg"}  # cases that stand for all where an engine was changed
 AROUND = 3.0  # how much more the function around a change counts than others of its file
 OWN = 20.0  # for the file of tests that has the file's name
+EXAMPLES = "tests/test_docs.py::test_docstring_examples_run"
 
 
 class Near(NamedTuple):
@@ -34,6 +36,7 @@ class Near(NamedTuple):
     files: dict[str, float]  # of tests, and how near each is
     words: dict[str, float]  # names, and how much each counts
     cases: list[str]  # beginnings of the names of cases
+    examples: str = ""  # the module, if its docstrings have any
 
 
 def near(file: str, line: int) -> Near:
@@ -50,7 +53,12 @@ def near(file: str, line: int) -> Near:
     files = [name for name in sorted(scores, key=scores.__getitem__, reverse=True) if scores[name]]
     weight = OWN / 2 if rooms[0] == "methods" else 0.0
     common = {f"tests/{name}": weight for name in OF_CASES} if cases else {}
-    return Near({**common, **{name: scores[name] for name in files[:FILES]}}, words, cases)
+    chosen = {**common, **{name: scores[name] for name in files[:FILES]}}
+    examples = ""
+    if ">>>" in (SOURCE / file).read_text("utf-8"):
+        examples = ".".join(["fedmin", *rooms, last]).removesuffix(".__init__")
+        chosen = {EXAMPLES: math.inf, **chosen}
+    return Near(chosen, words, cases, examples)
 
 
 @functools.cache
@@ -114,6 +122,8 @@ class Nearest:
         inside = re.search(r"\[(.*)\]", item.name)
         case = inside[1].lower() if inside else ""
         name = Path(str(item.path)).name
+        if self.chosen.examples and item.name == EXAMPLES.rpartition("::")[2]:
+            return math.inf
         nearness = self.chosen.files.get(f"tests/{name}", 0.0)
         fits = any(case.startswith(each) or f"-{each}" in case for each in self.chosen.cases)
         if name in OF_CASES and hasattr(item, "callspec") and "case" in item.callspec.params:

@@ -216,7 +216,7 @@ def test_the_server_half_undoes_what_the_client_half_did(apart, engine):
 
 def test_a_chain_goes_through_both_engines_alike(apart):
     options = {"channel": fedmin.chain(fedmin.Clip(0.4), fedmin.TopK(1)), "rounds": 8}
-    method = fedmin.Scaffold(0.3, local_steps=2)
+    method = fedmin.FedDANE(0.3, local_steps=2)  # two exchanges, a memory at the clients
     both = [run(apart, method, **options), run(apart, method, engine=fedmin.Loopback(), **options)]
     assert_same(*both)
 

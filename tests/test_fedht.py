@@ -9,9 +9,10 @@ import scipy.sparse
 import fedmin
 import known
 from agreement import ONE_BY_ONE, run
-from cases import keep
+from cases import _minimizers, _model, keep
 from fedmin import DistributedIHT, FedHT, FedIterHT, Full, L0Ball, LeastSquares, over
 from fedmin.methods.fedht import stable_for
+from fedmin.methods.sparsenewton import best_move
 from fedmin.server.quasi_newton import compact, lbfgs
 
 ROUNDS = 5
@@ -194,6 +195,30 @@ def test_curvature_is_bfgs():
         expected = np.linalg.solve(B[np.ix_(T, T)], v[:3])
         found = compact.solve_on(ours, jnp.asarray(T), jnp.asarray(v[:3]))
         np.testing.assert_allclose(found, expected, rtol=1e-8)
+
+
+def test_a_sparse_newton_step_tries_shorter_gradient_steps_for_its_support():
+    """Against the same in NumPy: where B is far from sigma I, other supports than H(x - g/sigma)'s
+    are better, and the best of five is taken."""
+    rng, others = np.random.default_rng(5), 0
+    for _ in range(12):
+        x = keep(rng.standard_normal(8), 3)
+        g, sigma = 3 * rng.standard_normal(8), 0.5
+        pairs = lbfgs.empty(4, jnp.zeros(8))
+        B = sigma * np.eye(8)
+        root = rng.standard_normal((8, 8))
+        for s in rng.standard_normal((3, 8)):
+            y = root @ root.T @ s
+            pairs = lbfgs.push(pairs, jnp.asarray(s), jnp.asarray(y))
+            B = B + np.outer(y, y) / (y @ s) - np.outer(B @ s, B @ s) / (s @ B @ s)
+        tried = list(_minimizers(B, x, g, 3, sigma))
+        best = min(range(5), key=lambda k: _model(B, tried[k] - x, g))
+        assert _model(B, tried[best] - x, g) < 0
+        others += best > 0
+        curvature = compact.curvature(pairs, jnp.asarray(sigma))
+        found = best_move(L0Ball(3), curvature, jnp.asarray(x), jnp.asarray(g)).dense()
+        np.testing.assert_allclose(found, tried[best], rtol=1e-6, atol=1e-9)
+    assert others > 3
 
 
 def test_sparse_newton_needs_few_rounds_where_conditioning_is_bad():

@@ -4,8 +4,8 @@ import ast
 import textwrap
 
 import mutants
+from nearest import EXAMPLES, Near, Nearest, near
 from nearest import SOURCE as LIBRARY
-from nearest import Near, Nearest, near
 
 SOURCE = textwrap.dedent('''
     """A docstring - with 1 sign."""
@@ -21,7 +21,7 @@ SOURCE = textwrap.dedent('''
             if not x or (x
                     <= -0.5 * tolerance):
                 raise ValueError(f"x must be {1 + 1}, got {x - 1}")
-            é = "ü"; return (x - LIMIT) if x is None else x
+            é = "ü"; list(zip(x, x, strict=True)); return (x - LIMIT) if x is None else x
 ''')
 
 
@@ -59,6 +59,13 @@ def test_the_sample_is_the_seeds():
         assert shown["before"] != shown["after"]
 
 
+def test_a_change_is_found_again_where_its_line_has_moved_to():
+    (change,) = mutants.sample(1, seed=3)
+    words = mutants.shown(change)
+    assert mutants.found_again({**words, "line": 1}) == change
+    assert mutants.found_again({**words, "before": "gone"}) is None
+
+
 def test_what_is_equivalent_does_not_count():
     lines = [
         {"file": "a.py", "after": "x", "outcome": "noticed"},
@@ -82,7 +89,12 @@ def test_the_nearest_tests_come_first():
         ("privacy/departures.py", "def totals", "tests/test_departures.py"),
     ):
         files = near(file, line_of(file, words)).files
-        assert max(files, key=files.__getitem__) == wanted
+        assert max(files.keys() - {EXAMPLES}, key=files.__getitem__) == wanted
+    lbfgs = near("server/quasi_newton/lbfgs.py", 1)
+    assert (next(iter(lbfgs.files)), lbfgs.examples) == (
+        EXAMPLES, "fedmin.server.quasi_newton.lbfgs",
+    )  # fmt: skip
+    assert not near("engines/drive.py", 1).examples
     found = near("methods/scaffold.py", 1)
     assert found.cases == ["scaffold"]
     assert {"tests/test_common.py", "tests/test_oracles.py"} <= set(found.files)

@@ -21,11 +21,18 @@ CHANNELS = {
 }
 # methods that refuse, and which; all others take every channel
 REFUSED = {
-    "FedSSO": {"topk", "chain"},  # a pair is a difference of two rounds
+    # a pair is a difference of two rounds, an atom and a Newton step are a gradient's
+    **{name: {"topk", "chain"} for name in ("FedSSO", "SparseNewton", "CentralFW")},
+    # both ends add replies up, or they are models
+    **{
+        name: {"clip", "chain"}
+        for name in ("Scaffold", "ScaffoldHT", "FedDR", "FedNLPP", "FedIterHT")
+    },
+    "FedNL": set(CHANNELS),
     # atoms and their sums must arrive as they are
     **{name: set(CHANNELS) for name in ("FedFW", "FedFWPlus", "FedFWSto")},
 }
-QUICK = {("scaffold", "clip"), ("scaffold", "topk"), ("fedavg", "topk")}
+QUICK = {("fedavg", "clip"), ("scaffold", "topk"), ("fedavg", "topk")}
 PAIRS = [
     pytest.param(case, name, id=f"{case}-{name}")
     for case in CASES
@@ -43,14 +50,18 @@ def refused(case: Case, name: str) -> bool:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_who_refuses_what(case):
     wanted = REFUSED.get(type(case.method).__name__, set())
+    if getattr(case.method, "remember", False):
+        wanted = wanted | {"clip"}
     assert {name for name in CHANNELS if refused(case, name)} == wanted
 
 
 def test_a_refusal_says_why_and_what_to_do(shared):
     with pytest.raises(
-        ValueError, match=r"FedSSO compares the replies of two rounds, .* give Plain"
+        ValueError, match=r"FedSSO takes replies for their own round's, .* give Plain"
     ):
         run(shared, fedmin.FedSSO(0.3), channel=fedmin.TopK(1))
+    with pytest.raises(ValueError, match=r"Scaffold needs all of every reply .* give Plain"):
+        run(shared, fedmin.Scaffold(0.3), channel=fedmin.chain(fedmin.Clip(1.0), fedmin.TopK(1)))
 
 
 @pytest.mark.parametrize(("case", "name"), PAIRS)

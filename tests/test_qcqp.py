@@ -89,6 +89,21 @@ def test_no_solver_finds_better(kind, count):
             assert np.all(nu == 0)
 
 
+def test_turns_are_counted(monkeypatch):
+    """Of problems that need several, one turn solves none and ten solve all."""
+    need = [instance("plain", 2, 49), instance("more constraints than numbers", 4, 3)]
+    values = {}
+    for most in (1, 10, 100):
+        monkeypatch.setattr(qcqp, "MOST", most)
+        solve = jax.jit(lambda g, q, v, *rest: qcqp.solve(jnp.vstack([g, v]), q, *rest))
+        found = [solve(*p) for p in need]
+        values[most] = [
+            dual_value(np.asarray(one.multipliers), *p) for one, p in zip(found, need, strict=True)
+        ]
+    np.testing.assert_allclose(values[10], values[100], rtol=1e-9)
+    assert all(few < 0.99 * all_ for few, all_ in zip(values[1], values[100], strict=True))
+
+
 def test_without_constraints():
     g = jnp.array([1.0, -2.0])
     answer = solve(g, 0.5, jnp.zeros((0, 2)), jnp.zeros(0), 0.1, 1.0)

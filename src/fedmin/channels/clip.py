@@ -17,8 +17,8 @@ from fedmin.core.channel import Channel, Learns
 class Clip(Channel):
     """Replies longer than `norm` are shortened to it, as a whole: no client moves the sum further.
 
-    The reply itself is clipped, before it is weighted. What clients remember (SCAFFOLD's c_i) is
-    not clipped with it.
+    The reply itself is clipped, before it is weighted. What clients remember is not clipped with
+    it, so methods whose server must know the same (SCAFFOLD's c_i, FedNL's Hessians) refuse it.
 
     >>> import jax, jax.numpy as jnp, fedmin
     >>> now = fedmin.Now(jnp.int32(0), jax.random.key(0), jax.random.key(1))
@@ -29,6 +29,8 @@ class Clip(Channel):
     """
 
     norm: float  # C
+
+    shortens = True
 
     def __check_init__(self):
         checks.positive("norm", self.norm)

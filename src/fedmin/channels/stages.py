@@ -41,6 +41,10 @@ class Chain(Channel):
         return any(stage.delays for stage in self.stages)
 
     @property
+    def shortens(self) -> bool:  # type: ignore[override]
+        return any(stage.shortens for stage in self.stages)
+
+    @property
     def lossless(self) -> bool:  # type: ignore[override]
         return all(stage.lossless for stage in self.stages)
 

@@ -77,6 +77,8 @@ class Channel(eqx.Module):
     lossless: ClassVar[bool] = False
     # some of a reply arrives in later rounds only
     delays: ClassVar[bool] = False
+    # some of a reply never arrives
+    shortens: ClassVar[bool] = False
     # single replies are hidden from the server, by a protocol
     hides: ClassVar[bool] = False
     # a round happens even if nobody came: who did is not to be seen
@@ -166,5 +168,10 @@ class Channel(eqx.Module):
         if self.hides and trip.only is not None:
             return "asks a single client, whose reply no sum can hide"
         if self.delays and trip.prompt:
-            return "compares the replies of two rounds, and the channel brings some of them later"
+            return "takes replies for their own round's, and the channel brings some of them later"
+        if self.shortens and trip.entire:
+            return (
+                "needs all of every reply (a model, or what both ends add up), and the channel "
+                "shortens some"
+            )
         return "sends its parts as they are" if trip.unchanged and not self.lossless else ""

@@ -131,7 +131,8 @@ class Exchange(Trip):
     `reduce="sum"`: the server learns the weighted sum of the replies only, a `Sum`; "gather": each
     of them, `Gathered`. `unchanged`: replies must arrive as they are sent; a channel that may
     change them is refused. `prompt`: they must arrive in their own round; a channel that brings
-    some of a reply later is refused.
+    some of a reply later is refused. `entire`: all of a reply must arrive, in its round or later,
+    as it is a model, or added up at both ends for ever; a channel that shortens replies is refused.
 
     >>> import fedmin
     >>> roster = fedmin.data.partition(fedmin.data.load("wine"), fedmin.data.IID(3)).roster()
@@ -144,6 +145,7 @@ class Exchange(Trip):
     reduce: Reduce = "sum"
     unchanged: bool = field(default=False, kw_only=True)
     prompt: bool = field(default=False, kw_only=True)
+    entire: bool = field(default=False, kw_only=True)
 
     def __post_init__(self):
         if not callable(self.server):

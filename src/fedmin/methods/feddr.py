@@ -71,7 +71,8 @@ class FedDR(Method):
         return Client(x, jnp.array(x), jnp.array(x))
 
     def exchanges(self, problem, roster):
-        return (Exchange(self.broadcast, self.client, self.server),)
+        # z is the sum of p_i z_i only if all that is sent arrives
+        return (Exchange(self.broadcast, self.client, self.server, entire=True),)
 
     def broadcast(self, problem, server, now):
         return {"model": server.x}

@@ -8,6 +8,7 @@ What a client sends lies in the domain too, and so travels as compactly as the m
 has gamma = 1/(6 l_s) with l_s the clients' smoothness on sparse vectors, and growing batches.
 """
 
+from fedmin.core.method import Exchange
 from fedmin.methods.fedht import FedHT, spread
 
 
@@ -22,6 +23,10 @@ class FedIterHT(FedHT):
     >>> result.solution.nonzero()[0].tolist() == sample.truth["support"].tolist()
     True
     """
+
+    def exchanges(self, problem, roster):
+        # the replies are models
+        return (Exchange(self.broadcast, self.client, self.server, entire=True),)
 
     def client(self, problem, rows, state, down, now):
         domain = problem.domain

@@ -64,7 +64,10 @@ class FedNL(Method):
         return self.init_server(problem, roster, key).H  # H_i
 
     def exchanges(self, problem, roster):
-        return (Exchange(self.broadcast, self.client, self.server),)
+        # H is the sum of p_i H_i only if all that is sent arrives; and a Newton step takes a late
+        # gradient as far as one of its own round
+        trip = Exchange(self.broadcast, self.client, self.server, entire=True, prompt=True)
+        return (trip,)
 
     def broadcast(self, problem, server, now):
         return {"model": server.x}

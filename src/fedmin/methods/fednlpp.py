@@ -63,7 +63,8 @@ class FedNLPP(Method):
         return Learned(jnp.zeros((x.size, x.size), x.dtype), jnp.zeros((), x.dtype), zeros)
 
     def exchanges(self, problem, roster):
-        return (Exchange(self.broadcast, self.client, self.server),)
+        # the sums are those of the clients only if all that is sent arrives
+        return (Exchange(self.broadcast, self.client, self.server, entire=True),)
 
     def broadcast(self, problem, server, now):
         return {"model": server.x}

@@ -159,7 +159,8 @@ class FedSSO(LocalSteps):
 
     def exchanges(self, problem, roster):
         # a pair is a difference of two rounds: what a channel brings later is in it as curvature
-        return (Exchange(self.broadcast, self.client, self.server, prompt=True),)
+        trip = Exchange(self.broadcast, self.client, self.server, prompt=True, entire=self.remember)
+        return (trip,)
 
     @property
     def _keeps(self) -> bool:

@@ -47,7 +47,8 @@ class Scaffold(LocalSteps):
         return jnp.zeros_like(starting_point(problem, key))  # c_i
 
     def exchanges(self, problem, roster):
-        return (Exchange(self.broadcast, self.client, self.server),)
+        # c is the sum of p_i c_i only if all that is sent arrives
+        return (Exchange(self.broadcast, self.client, self.server, entire=True),)
 
     def broadcast(self, problem, server, now):
         return {"model": server.x, "control": server.c}

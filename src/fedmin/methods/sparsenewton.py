@@ -81,7 +81,8 @@ class SparseNewton(Method):
         )
 
     def exchanges(self, problem, roster):
-        return (Exchange(self.broadcast, self.client, self.server),)
+        # a pair is a difference of two rounds: what a channel brings later is in it as curvature
+        return (Exchange(self.broadcast, self.client, self.server, prompt=True),)
 
     def broadcast(self, problem, server, now):
         return {"model": server.z}
