@@ -264,7 +264,7 @@ def test_the_channels_own_test_passes(channel, apart):
 
 def test_the_channel_goes_through_the_halves(channel, apart):
     """Alone and in chains, with absent clients: both engines agree, states keep their shapes."""
-    made, method = channel["Round"](0.01), fedmin.Scaffold(0.3, local_steps=2)
+    made, method = channel["Round"](0.01), fedmin.FedDANE(0.3, local_steps=2)
     plain = run(apart, method)
     for road in (made, fedmin.chain(fedmin.Clip(0.5), made), fedmin.chain(made, fedmin.TopK(2))):
         for who in (fedmin.Everyone(), fedmin.Uniform(2)):
