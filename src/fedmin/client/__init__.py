@@ -19,9 +19,11 @@ from fedmin.client.batches import (
 )
 from fedmin.client.compression import COMPRESSORS, Compressor, TopEntries, TopRank
 from fedmin.client.descent import LocalSteps, Stepping
+from fedmin.client.private_choices import PrivateChoices
 from fedmin.client.private_rows import PrivateRows
 
 BATCHES["privaterows"] = PrivateRows
+BATCHES["privatechoices"] = PrivateChoices
 
 __all__ = [
     "BATCHES",
@@ -33,6 +35,7 @@ __all__ = [
     "Growing",
     "LargerSet",
     "LocalSteps",
+    "PrivateChoices",
     "PrivateRows",
     "Shuffled",
     "Split",

@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array, lax
 
 from fedmin.core import checks, payload
+from fedmin.core.choices import ChoiceBatch
 from fedmin.core.domain import Domain
 from fedmin.core.payload import Sparse
 from fedmin.core.problem import Problem
@@ -58,13 +59,18 @@ class Sets:
         """The shapes of an atom, for an x of this shape."""
         return jax.eval_shape(lambda g: self.atom(g, jnp.array(False), ()), x)
 
-    def atom(self, g: Array, slow: Any, near: tuple[Any, ...]) -> tuple[Any, ...]:
+    def atom(
+        self, g: Array, slow: Any, near: tuple[Any, ...], batch: ChoiceBatch | None = None
+    ) -> tuple[Any, ...]:
         """The atom with the least <g, s>, as it travels.
 
-        `slow`: whether it is that of the larger set; `near`: the one before it, or ().
+        `slow`: whether it is that of the larger set; `near`: the one before it, or (); `batch`: by
+        whose noise the atom is drawn, if it is.
         """
         domain: Any = self.domain  # one that searches takes `near` too
         larger = self.larger
+        if batch is not None:
+            return (domain.packed(batch.vertex(domain, g)),)
         if larger is None:
             return (domain.packed(domain.lmo(g, near[0]) if near else domain.lmo(g)),)
         none = zeros(jax.eval_shape(domain.lmo, g)), zeros(jax.eval_shape(larger.lmo, g))
@@ -72,12 +78,14 @@ class Sets:
             slow, lambda g: (none[0], larger.lmo(g)), lambda g: (domain.lmo(g), none[1]), g
         )
 
-    def step(self, x, g, eta, smoothness, slow, near) -> tuple[Array, tuple[Any, ...], Array]:
+    def step(
+        self, x, g, eta, smoothness, slow, near, batch=None
+    ) -> tuple[Array, tuple[Any, ...], Array]:
         """A step from x towards the atom: the new x, the atom, and eta, how far it went.
 
         With `smoothness`, an L, the gap chooses eta.
         """
-        atom = self.atom(g, slow, near)
+        atom = self.atom(g, slow, near, batch)
         s = self.point(dense(atom), 1.0)
         if smoothness is not None:
             eta = short_step(x, s, g, smoothness)

@@ -9,7 +9,7 @@ from jax import Array
 from fedmin.client.batches import Batches
 from fedmin.core import checks
 from fedmin.core.private import PrivateBatch, watching_one
-from fedmin.core.release import Private, check_private
+from fedmin.core.release import Private, Release, check_private
 
 
 class PrivateRows(Batches):
@@ -35,6 +35,10 @@ class PrivateRows(Batches):
         checks.between("rate", self.rate, 0.0, 1.0, open_low=True)
         checks.positive("clip", self.clip)
         check_private(Private(self.multiplier, self.epsilon, self.delta))
+
+    def release(self, times: int) -> Release:
+        """What so many gradients a round tell of a row."""
+        return Release("row", float(self.multiplier or 1.0), float(self.rate), times)
 
     def draw(self, rows: Any, key: Array, k: Array) -> Array:
         return jax.random.fold_in(key, k)

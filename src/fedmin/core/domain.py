@@ -46,6 +46,23 @@ class Domain(eqx.Module):
         """The atom u of the set with the least <g, u>; `near` only where the set searches."""
         raise TypeError(f"{type(self).__name__} has no linear minimizer")
 
+    def noisy_lmo(self, g: Array, scale: Any, key: Array) -> Any:
+        """A vertex drawn by chance, those with small <g, u> rather: core/choices.py says how."""
+        raise TypeError(f"{type(self).__name__} has no vertices that can be drawn")
+
+    def vertex_choices(self) -> int:
+        """How many choices make a vertex of `noisy_lmo`; 0 where there is none."""
+        return 0
+
+    def noisy_project(self, x: Array, scale: Any, key: Array) -> Array:
+        """The projection with entries chosen by noisy maxima, and noise on their values."""
+        raise TypeError(f"{type(self).__name__} does not project by choosing entries")
+
+    def entry_choices(self, size: int) -> int:
+        """How many choices and numbers `noisy_project` tells of an x of this size; 0 where there
+        is none."""
+        return 0
+
     def packed(self, u: Any) -> Any:
         """An atom as it travels, a form of some vector z: both ends know the set."""
         return u

@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array
 
 from fedmin.core.domain import Domain, Free
-from fedmin.core.private import PrivateBatch, refuse_private
+from fedmin.core.private import Withheld, refuse_private
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows, Shard
 
@@ -144,9 +144,9 @@ class Problem(eqx.Module):
         """f[M]: the constraints on these rows; each should be <= 0."""
         return self.totals(x, rows)[1:] / jnp.sum(rows.weight)
 
-    def grad(self, x: Array, rows: Rows | Shard | PrivateBatch) -> Array:
+    def grad(self, x: Array, rows: Rows | Shard | Withheld) -> Array:
         """The gradient of `value`, on some rows or on all of a client's."""
-        if isinstance(rows, PrivateBatch):
+        if isinstance(rows, Withheld):
             return rows.gradient(self, x) + jax.grad(self.regularizer)(x)
         if isinstance(rows, Rows):
             if rows.count <= self.window:
@@ -190,9 +190,9 @@ class Problem(eqx.Module):
         """The constraints' part of what `sums` gives, values or gradients."""
         return sums[self.num_sums - self.num_constraints :]
 
-    def linearize(self, x: Array, rows: Rows | PrivateBatch) -> tuple[Array, list[list[Array]]]:
+    def linearize(self, x: Array, rows: Rows | Withheld) -> tuple[Array, list[list[Array]]]:
         """`sums` as means: values f[1 + M] and 1 + M gradients by the tensors of x."""
-        if isinstance(rows, PrivateBatch):
+        if isinstance(rows, Withheld):
             return rows.linearized(self, x)
         if rows.count <= self.window:
             # weights that add up to one: the gradients then need not be divided
@@ -201,7 +201,7 @@ class Problem(eqx.Module):
         sums, slopes, weight = Shard.whole(rows).sum(partial(self.sums, x), self.window)
         return sums / weight, jax.tree.map(lambda a: a / weight, slopes)
 
-    def step(self, x: Array, rows: Rows | PrivateBatch, size: Array) -> Array:
+    def step(self, x: Array, rows: Rows | Withheld, size: Array) -> Array:
         """x - size * grad(x, rows); a problem may have a cheaper way than by the gradient."""
         return x - size * self.grad(x, rows)
 

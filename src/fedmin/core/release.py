@@ -1,9 +1,10 @@
 """What a mechanism tells of one unit, as the accountant must know it.
 
-A mechanism (`channels/noise.py`, `client/private_rows.py`) draws its noise with the numbers of the
-`Release` that it hands to the accountant (`privacy/accountant.py`), so that what is accounted is
-what is drawn. Neighbours differ in the reply of one client, or in one row, which is there or tells
-nothing; the roster (who takes part, with how many rows) is known to all.
+A mechanism (`channels/noise.py`, `client/private_rows.py`, `client/private_choices.py`) draws its
+noise with the numbers of the `Release` that it hands to the accountant (`privacy/accountant.py`),
+so that what is accounted is what is drawn. Neighbours differ in the reply of one client, or in one
+row, which is there or tells nothing; the roster (who takes part, with how many rows) is known to
+all.
 """
 
 from typing import Literal, NamedTuple
@@ -25,8 +26,8 @@ class Release(NamedTuple):
     multiplier: float = 0.0  # the noise's standard deviation over the sensitivity
     rate: float = 1.0  # the chance that a unit is in it, drawn for each by itself and not told
     times: int = 1  # a round
-    choice: float = 0.0  # epsilon of an exponential mechanism, instead of a multiplier
-    # not a Gaussian, but as concentrated as one: Renyi divergences hold for it, and no others
+    # not a Gaussian, but as concentrated as one of this multiplier, 1 / (2 multiplier^2): whole
+    # numbers in a sum, choices by the exponential mechanism
     concentrated: bool = False
 
 

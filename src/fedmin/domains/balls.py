@@ -24,6 +24,7 @@ from fedmin.core import checks
 from fedmin.core.domain import Domain
 from fedmin.core.payload import Signs, Sparse
 from fedmin.domains.largest import largest
+from fedmin.domains.noisy import noisy_largest, noisy_signed
 
 
 def length(parts: dict[str, tuple[int, ...]]) -> int:
@@ -95,6 +96,13 @@ class L1Ball(Ball):
         j = _largest(jnp.abs(g))
         value = jnp.where(g[j] > 0, -self.radius, self.radius).astype(g.dtype)
         return Sparse(j[None], value[None], g.shape[0])
+
+    def noisy_lmo(self, g, scale, key):
+        j, sign = noisy_signed(g, 1, scale, key)
+        return Sparse(j, self.radius * sign, g.shape[0])
+
+    def vertex_choices(self):
+        return 1
 
     def away(self, x, g):
         # x is a mean of the corners on its side and, inside of the ball, of 0
@@ -246,6 +254,13 @@ class Simplex(Domain):
     def lmo(self, g, near=None):
         j = _largest(-g)
         return Sparse(j[None], jnp.asarray(self.radius, g.dtype)[None], g.shape[0])
+
+    def noisy_lmo(self, g, scale, key):
+        j = noisy_largest(-g, 1, scale, key)
+        return Sparse(j, jnp.asarray(self.radius, g.dtype)[None], g.shape[0])
+
+    def vertex_choices(self):
+        return 1
 
     def away(self, x, g):
         return _given_up(x, g, self.radius)

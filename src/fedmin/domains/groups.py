@@ -16,6 +16,7 @@ from fedmin.core import checks
 from fedmin.core.payload import Block, Sparse
 from fedmin.domains.balls import Ball, length, onto_l1_ball
 from fedmin.domains.largest import largest
+from fedmin.domains.noisy import noisy_signed
 
 
 class KSparsePolytope(Ball):
@@ -45,6 +46,13 @@ class KSparsePolytope(Ball):
         places = largest(jnp.abs(g), self.k).astype(jnp.int32)
         values = jnp.where(g[places] > 0, -self.radius, self.radius).astype(g.dtype)
         return Sparse(places, values, g.shape[0])
+
+    def noisy_lmo(self, g, scale, key):
+        places, signs = noisy_signed(g, self.k, scale, key)
+        return Sparse(places, self.radius * signs, g.shape[0])
+
+    def vertex_choices(self):
+        return self.k
 
     def project(self, x):
         size, most = jnp.abs(x), self.k * self.radius

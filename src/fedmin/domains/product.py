@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -89,6 +90,17 @@ class Product(Domain):
             one.lmo(part, last) if one.searches else one.lmo(part)
             for (one, part), last in zip(self.cut(g), old, strict=True)
         ))  # fmt: skip
+
+    def noisy_lmo(self, g, scale, key):
+        each = self.cut(g)
+        keys = jax.random.split(key, len(each))
+        return Concatenated(tuple(
+            one.noisy_lmo(part, scale, own) for (one, part), own in zip(each, keys, strict=True)
+        ))  # fmt: skip
+
+    def vertex_choices(self):
+        each = [one.vertex_choices() for one in self._each()]
+        return sum(each) if all(each) else 0
 
     def gap(self, x, g):
         each = zip(self.cut(x), self.cut(g), strict=True)

@@ -22,6 +22,7 @@ from fedmin.core import checks
 from fedmin.core.domain import Domain, Truncation
 from fedmin.core.payload import Sparse
 from fedmin.domains.largest import among_largest, largest
+from fedmin.domains.noisy import gumbel
 
 MANY = 8  # measured: from one wanted entry in 8 on, halving is faster than sorting
 
@@ -113,6 +114,24 @@ class L0Ball(Truncation):
         else:
             parts = [self._rows_kept(x, *span) for span in spans]
         return jnp.where(jnp.concatenate(parts), x, 0)
+
+    def noisy_project(self, x, scale, key):
+        chosen, noise = jax.random.split(key)
+        scores = jnp.abs(x) + gumbel(chosen, x, scale)
+        spans = self._spans(x.shape[0])
+        found = self._found(scores - jnp.min(scores), spans)  # what is left out stays below 0
+        free = [a + jnp.arange(math.prod(s), dtype=jnp.int32) for a, s, out in spans if out]
+        i = jnp.concatenate([*found, *free])
+        told = x[i] + scale * jax.random.normal(noise, i.shape, x.dtype)
+        return jnp.zeros_like(x).at[i].set(told)
+
+    def entry_choices(self, size):
+        if self.groups is not None:
+            return 0
+        spans = self._spans(size)
+        inside = [_rows(shape)[0] for _, shape, out in spans if not out]
+        kept = self.tau * (sum(inside) if self.each == "row" else 1)
+        return 2 * kept + sum(math.prod(shape) for _, shape, out in spans if out)
 
     def _rows_kept(self, x: Array, start: int, shape: tuple[int, ...], out: bool) -> Array:
         if out:

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from fedmin.channels.noise import Noised
+from fedmin.client.private_choices import PrivateChoices
 from fedmin.client.private_rows import PrivateRows
 from fedmin.core import private
 from fedmin.core.method import Exchange, Now
@@ -58,7 +59,7 @@ def units(run: Run, roster: Roster) -> tuple[Unit, ...]:
         release = client_noise.client_release(run, roster, noise, float(noise.multiplier))
         found.append(Unit("client", (release,), float(noise.delta)))
     if rows is not None:
-        found.append(Unit("row", (_row_release(rows, _times(run, roster)),), float(rows.delta)))
+        found.append(Unit("row", (rows.release(_times(run, roster)),), float(rows.delta)))
     if isinstance(run.stop, Budget):
         found = [unit._replace(delta=float(run.stop.delta)) for unit in found]
     return tuple(found)
@@ -134,13 +135,9 @@ def uncovered(run: Run, roster: Roster) -> list[str]:
 # ---------------------------------------------------------------- rows
 
 
-def _rows(method: Any) -> PrivateRows | None:
+def _rows(method: Any) -> PrivateRows | PrivateChoices | None:
     batches = getattr(method, "batches", None)
-    return batches if isinstance(batches, PrivateRows) else None
-
-
-def _row_release(rows: PrivateRows, times: int) -> Release:
-    return Release("row", float(rows.multiplier or 1.0), float(rows.rate), times)
+    return batches if isinstance(batches, PrivateRows | PrivateChoices) else None
 
 
 def _with_private_rows(run: Run, roster: Roster, rounds: int | None) -> Run:
@@ -148,7 +145,8 @@ def _with_private_rows(run: Run, roster: Roster, rounds: int | None) -> Run:
     if found is None:
         return run
     if roster.owners is not None:
-        raise ValueError("PrivateRows is for data split by rows; these are split by columns")
+        name = type(found).__name__
+        raise ValueError(f"{name} is for data split by rows; these are split by columns")
     method: Any = run.method
     unready = found.multiplier is None
     trial = replace(found, multiplier=1.0, epsilon=None) if unready else found
@@ -156,7 +154,7 @@ def _with_private_rows(run: Run, roster: Roster, rounds: int | None) -> Run:
     times = _times(run, roster)
     if not unready:
         return run
-    multiplier = accountant.asked(_row_release(trial, times), found, rounds)
+    multiplier = accountant.asked(trial.release(times), found, rounds)
     ready = replace(trial, multiplier=multiplier)
     return replace(run, method=replace(method, batches=ready))
 

@@ -15,20 +15,24 @@ only if all are there. How the server comes to know it, and what travels, is in 
 With `pairwise` a step moves weight from one atom of x_i to another, gamma (s_i - v_i), v_i the atom
 of x_i that the gradient would give up first [lacoste2015global]. That is two entries, and xbar
 moves by their sum whoever is there; atoms once taken by mistake go again.
+
+With `batches=PrivateChoices(...)` atoms are drawn with noise, and all that leaves a client follows
+from its atoms: x_i, xbar and the drift are made of nothing else [talwar2015nearly].
 """
 
 import warnings
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fedmin.client import atoms, routes
+from fedmin.client import Batches, Full, PrivateChoices, atoms, routes
 from fedmin.client.atoms import LargerSet, Sets
 from fedmin.core import checks
+from fedmin.core.choices import refuse_vertices
 from fedmin.core.method import Exchange, Method, Now, Reported, common_start
 from fedmin.core.private import repeated
 from fedmin.core.roster import Roster
@@ -68,7 +72,9 @@ class FedFW(Method):
     pairwise: bool = eqx.field(default=False, static=True)  # swap atoms
     split: LargerSet | None = None
     sums_only: bool = eqx.field(default=False, static=True)  # no copies at the server
+    batches: Batches = Full()  # or PrivateChoices(...), which draw atoms with noise
 
+    takes_batches: ClassVar[bool] = False
     handles = frozenset({"rows", "domain"})
     citation = "dadras2024federated"
     sums = "sums_only=True"
@@ -83,10 +89,22 @@ class FedFW(Method):
         atoms.check_steps(self.steps, "eta", "growth")
         if self.pairwise and self.split is not None:
             raise ValueError("give pairwise=True or a split, not both: x_i is in one set only then")
+        if not self.takes_batches and not isinstance(self.batches, Full | PrivateChoices):
+            raise ValueError(
+                f"{type(self).__name__} takes gradients on all rows, Full() or "
+                f"PrivateChoices(...); FedFWSto takes batches, got {self.batches}"
+            )
+        if self._draws and (self.pairwise or self.smoothness is not None or self.split is not None):
+            raise ValueError(
+                f"{type(self).__name__} with PrivateChoices takes neither smoothness, pairwise nor "
+                f"split: they read more of the rows than noise covers; leave them out"
+            )
 
     def check(self, problem):
         name = type(self).__name__
         atoms.check_atoms(name, problem)
+        if self._draws:
+            refuse_vertices(problem.domain)
         sets = self._sets(problem)
         if self.pairwise:
             atoms.check_swaps(name, problem, self.smoothness)
@@ -147,16 +165,18 @@ class FedFW(Method):
         def step(carry, at):
             x, memory, near = carry
             k, eta, growth = at
-            slope, memory = self.slope(problem, rows, x, memory, mean, k, now)
+            batch = self._read(rows, k, now)
+            slope, memory = self.slope(problem, batch, x, memory, mean, k, now)
             c = self.penalty * growth
-            g = self.asked(slope + c * (x - mean), jax.random.fold_in(now.secret, k))
+            g = slope + c * (x - mean)
             bend = None if L is None else L + c
             s: Any
             if self.pairwise:
                 s = atoms.swap(problem.domain, x, g, bend)
                 x = x + s.dense()
             else:
-                x, s, eta = sets.step(x, g, eta, bend, own.slow, near)
+                drawn = batch if self._draws else None
+                x, s, eta = sets.step(x, g, eta, bend, own.slow, near, drawn)
                 near = s if sets.searches else ()
             return (x, memory, near), (s, eta)
 
@@ -169,10 +189,11 @@ class FedFW(Method):
         return up, Client(x, memory, kept, near, own.slow)
 
     def behind(self, problem, roster, rows, state, down, now):
-        """g_i of the first local step, without the noise that `asked` may add."""
+        """g_i of the first local step, without the noise by which an atom may be drawn."""
         mean, _ = self.route(problem, roster).mean(state.kept, down, now.round)
         first = jnp.zeros((), jnp.int32)
-        slope, _ = self.slope(problem, rows, state.x, state.memory, mean, first, now)
+        batch = self._read(rows, first, now)
+        slope, _ = self.slope(problem, batch, state.x, state.memory, mean, first, now)
         return slope + self.penalty * self._pace.at(now.round)[1][0] * (state.x - mean)
 
     def server(self, route, problem, server_rows, server, learnt, now):
@@ -188,13 +209,19 @@ class FedFW(Method):
         """What a variant remembers besides x_i."""
         return ()
 
-    def slope(self, problem, rows, x, memory, mean, k, now: Now) -> tuple[Array, Any]:
+    def slope(self, problem, batch, x, memory, mean, k, now: Now) -> tuple[Array, Any]:
         """The gradient at x_i in the k-th local step, and what is remembered of it."""
-        return problem.grad(x, rows), memory
+        return problem.grad(x, batch), memory
 
-    def asked(self, g: Array, key: Array) -> Array:
-        """What the linear minimizer is asked: the one place for noise, which the method bears."""
-        return g
+    def _read(self, rows, k, now: Now) -> Any:
+        """The rows of the k-th local step."""
+        if isinstance(self.batches, Full):
+            return rows
+        return self.batches.read(rows, self.batches.draw(rows, now.secret, k))
+
+    @property
+    def _draws(self) -> bool:
+        return isinstance(self.batches, PrivateChoices)
 
     def _sets(self, problem) -> Sets:
         larger = None if self.split is None else self.split.domain.fitted(problem.parts)

@@ -23,6 +23,6 @@ class FedFWPlus(FedFW):
     def first_memory(self, x):
         return jnp.zeros_like(x)  # y_i
 
-    def slope(self, problem, rows, x, y, mean, k, now):
+    def slope(self, problem, batch, x, y, mean, k, now):
         y = y + jnp.where(k == 0, self.penalty, 0.0) * (x - mean)  # xbar is new once a round
-        return problem.grad(x, rows) + y, y
+        return problem.grad(x, batch) + y, y

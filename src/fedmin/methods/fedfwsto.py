@@ -9,6 +9,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 
 from fedmin.client import Batches, Blocks
 from fedmin.client.atoms import check_steps
@@ -28,16 +29,21 @@ class FedFWSto(FedFW):
     steps: eqx.Module = StochasticSteps()  # eta_t, c_t / c_0 and rho_t
     batches: Batches = Blocks(64)
 
+    takes_batches = True
+
     def __check_init__(self):
         checks.is_a("batches", self.batches, Batches, "Blocks(64) or Full()")
         check_steps(self.steps, "eta", "growth", "rho")
+        if self._draws:  # a row may count once in d_i, which noise is for
+            steps: Any = self.steps
+            for t in (1.0, 2.0, 1000.0):
+                checks.between(f"rho of step {t:g}", np.asarray(steps.rho(t)), 0.0, 1 + 1e-6)
 
     def first_memory(self, x):
         return jnp.zeros_like(x)  # d_i
 
-    def slope(self, problem, rows, x, d, mean, k, now):
+    def slope(self, problem, batch, x, d, mean, k, now):
         steps: Any = self.steps
         rho = steps.rho((self.local_steps * now.round + k + 1).astype(float))
-        batch = self.batches.read(rows, self.batches.draw(rows, now.secret, k))
         d = (1 - rho) * d + rho * problem.grad(x, batch)
         return d, d

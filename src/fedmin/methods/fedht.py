@@ -18,7 +18,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
 
-from fedmin.client import LocalSteps
+from fedmin.client import LocalSteps, PrivateChoices
+from fedmin.core.choices import ChoiceBatch, refuse_entries
 from fedmin.core.domain import Free
 from fedmin.core.method import Exchange, Method, starting_point
 from fedmin.core.payload import Payload, is_payload
@@ -45,6 +46,13 @@ def check_projection(method: Method, problem: Any) -> None:
         )
 
 
+def cut(problem: Any, batch: Any, y: Array, step: Any) -> Array:
+    """H(y) after a step on a batch; with noise where the batch's choices have some."""
+    if isinstance(batch, ChoiceBatch):
+        return batch.entries(problem.domain, y, jnp.asarray(step, y.dtype))
+    return problem.domain.project(y)
+
+
 class Thresholding(Method):
     """What the methods that project at the server share; a subclass says what a client does."""
 
@@ -53,6 +61,8 @@ class Thresholding(Method):
 
     def check(self, problem):
         check_projection(self, problem)
+        if isinstance(getattr(self, "batches", None), PrivateChoices):
+            refuse_entries(problem.domain, problem.size())
 
     def init_server(self, problem, roster, key: Array) -> Server:
         x = problem.domain.projected(starting_point(problem, key))

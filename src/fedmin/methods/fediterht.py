@@ -6,10 +6,14 @@
 
 What a client sends lies in the domain too, and so travels as compactly as the model does. Theorem 2
 has gamma = 1/(6 l_s) with l_s the clients' smoothness on sparse vectors, and growing batches.
+
+With `batches=PrivateChoices(...)` every H of a client is drawn with noise (core/choices.py); what
+the server makes of them follows from what it was sent.
 """
 
+from fedmin.core import schedule
 from fedmin.core.method import Exchange
-from fedmin.methods.fedht import FedHT, spread
+from fedmin.methods.fedht import FedHT, cut, spread
 
 
 class FedIterHT(FedHT):
@@ -29,6 +33,10 @@ class FedIterHT(FedHT):
         return (Exchange(self.broadcast, self.client, self.server, entire=True),)
 
     def client(self, problem, rows, state, down, now):
-        domain = problem.domain
-        y, _ = self.descend(problem, rows, spread(down["model"]), now, after=domain.project)
-        return {"model": domain.compact(y)}, state
+        step = schedule.at(self.step, now.round)
+
+        def advance(y, batch):
+            return cut(problem, batch, problem.step(y, batch, step), step)
+
+        y = self.walk(rows, spread(down["model"]), now, advance)
+        return {"model": problem.domain.compact(y)}, state

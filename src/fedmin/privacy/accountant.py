@@ -1,9 +1,8 @@
 """The accountant: what rounds of releases add up to, by dp-accounting.
 
     PLD   privacy loss distributions, the tighter one; what is told unless said otherwise
-    RDP   Renyi divergences; the one for choices by the exponential mechanism, where epsilon_0 of a
-          choice is epsilon_0^2 / 8 of zero-concentrated privacy   [cesar2021bounding] Lemma 4,
-          and for noise in whole numbers
+    RDP   Renyi divergences; the one for what is zero-concentrated, and of which no more is known:
+          choices by the exponential mechanism (core/choices.py), noise in whole numbers
 
 Both are upper bounds. Neighbours: one unit is there, or tells nothing ("add or remove"). Mechanisms
 are elsewhere (core/release.py); here is arithmetic only.
@@ -40,8 +39,8 @@ def event(releases: Sequence[Release], rounds: int) -> Any:
     dp = _dp()
     found = []
     for each in releases:
-        if each.choice:
-            one = dp.ZCDpEvent(each.choice**2 / 8, 0.0)
+        if each.concentrated:
+            one = dp.ZCDpEvent(0.5 / each.multiplier**2, 0.0)
         else:
             one = dp.GaussianDpEvent(each.multiplier)
             if each.rate < 1:
@@ -82,7 +81,7 @@ def epsilon(releases: Iterable[Release], rounds: int, delta: float, way: Way = "
     given = tuple(releases)
     if not given or rounds == 0:
         return 0.0
-    if way == "pld" and any(each.choice or each.concentrated for each in given):
+    if way == "pld" and any(each.concentrated for each in given):
         way = "rdp"
     # hardly any noise: hiding in a sample is not counted, which would take ages and change nothing
     given = tuple(each._replace(rate=1.0) if _bare(each) else each for each in given)
@@ -93,7 +92,7 @@ def epsilon(releases: Iterable[Release], rounds: int, delta: float, way: Way = "
 
 
 def _bare(release: Release) -> bool:
-    return not release.choice and release.multiplier < LEAST
+    return release.multiplier < LEAST
 
 
 def calibrated(release: Release, rounds: int, target: float, delta: float) -> float:

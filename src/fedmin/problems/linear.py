@@ -15,7 +15,7 @@ from jax import Array
 from fedmin.core import checks
 from fedmin.core.column_problem import FirstLayer
 from fedmin.core.matrix import SparseRows
-from fedmin.core.private import PrivateBatch
+from fedmin.core.private import Withheld
 from fedmin.core.rows import Rows
 from fedmin.problems.shared import (
     Classifier,
@@ -77,7 +77,7 @@ class Linear(FirstLayer):
 
     def step(self, x, rows, size):
         """Sparse rows add their part straight to x: no gradient of all features is made."""
-        if isinstance(rows, PrivateBatch) or not isinstance(rows.x, SparseRows):
+        if isinstance(rows, Withheld) or not isinstance(rows.x, SparseRows):
             return super().step(x, rows, size)
 
         def mean(prediction):
