@@ -29,7 +29,7 @@ STRANGERS = {("privacy", room) for room in ("problems", "domains", "client", "se
 # each noun imports only those before it
 NOUNS = [
     "environment", "files", "kept", "checks", "groups", "serialize", "matrix", "payload", "rows",
-    "release", "private", "domain", "schedule", "roster", "holdings", "curves", "given",
+    "release", "private", "domain", "choices", "schedule", "roster", "holdings", "curves", "given",
     "preparation",
     "federation", "problem", "fitting", "column_problem", "method", "protocol", "channel",
     "participation", "ledger",
