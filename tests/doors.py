@@ -12,6 +12,7 @@ from fedmin.engines.sessions.road import Transport
 from fedmin.privacy.departures import Departures
 from fedmin.runs.agreement import hello_of
 from fedmin.runs.config import Config
+from fedmin.runs.counting import told
 from fedmin.runs.deploying import Deployed, prepare, site_words
 from fedmin.runs.folder import Outcome
 from fedmin.runs.joining import SiteHalf
@@ -82,6 +83,14 @@ class Door:
 
     def wait_for_hellos(self, seconds, interrupt):
         return {name: hello_of(site.own.shapes()) for name, site in self.sites.items()}
+
+    def survey(self, names, data, seconds, interrupt):
+        found = {}
+        for name in names:
+            site = self.sites[name]
+            with Departures(site.file.log, name) as log:
+                found[name] = told(site.file, site.own, log, data)
+        return found
 
     def road(self, messages, roster, **_):
         return Here([self.sites[name] for name in roster.names], self.strike)

@@ -30,6 +30,7 @@ from fedmin.engines.round import Run
 from fedmin.engines.sessions.checkpoint import Checkpoint
 from fedmin.engines.simulator.simulator import Simulator
 from fedmin.engines.simulator.sweep import Sweep, run_many
+from fedmin.engines.weighing import count_lines
 from fedmin.judging import judged, warn
 from fedmin.methods import SparseNewton
 from fedmin.privacy.audit.attack import Effort
@@ -133,8 +134,8 @@ def carry_out(
     for words in told:
         warnings.warn(words, PrivacyWarning, stacklevel=3)
     result = judged(engine.run(run, federation, settings), run, federation)
-    if federation.about is not None:
-        result.ledger.prepared = list(federation.about.lines)
+    prepared = [] if federation.about is None else federation.about.lines
+    result.ledger.prepared = [*prepared, *count_lines(run.problem, roster)]
     result = private.accounted(result, run, roster, spent)
     warn(result, run, stacklevel=4)
     return result

@@ -58,6 +58,36 @@ def numbered(
     return number[places], names
 
 
+def together(each: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """The groups of several parties under one list of names: theirs, if all have the same one, else
+    all names in order, numbers as numbers.
+
+    >>> from fedmin.core.groups import together
+    >>> together([("10", "9"), ("9",)])
+    ('9', '10')
+    >>> together([(), ("f", "m")])
+    Traceback (most recent call last):
+        ...
+    ValueError: rows are in groups at some sites only: name the column in groups, [data] of each \
+site.toml
+    """
+    lists = [tuple(map(str, names)) for names in each]
+    if len(set(lists)) == 1:
+        return lists[0]
+    if () in lists:
+        raise ValueError(
+            "rows are in groups at some sites only: name the column in groups, [data] of each "
+            "site.toml"
+        )
+    names = {name for some in lists for name in some}
+    if len(names) > MOST:
+        raise ValueError(f"the sites have {len(names)} groups together; there may be {MOST}")
+    try:
+        return tuple(sorted(names, key=float))
+    except ValueError:
+        return tuple(sorted(names))
+
+
 def within(what: str, numbers: Any, names: Sequence[str]) -> np.ndarray:
     """The numbers 0..G-1 of groups that have these names; refuses others."""
     numbers = np.asarray(numbers)

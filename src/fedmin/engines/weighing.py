@@ -7,9 +7,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fedmin.core.fitting import counting, numbers_to_count
 from fedmin.core.ledger import Ledger, Line
 from fedmin.core.method import Exchange, Relay
+from fedmin.core.problem import Problem
 from fedmin.core.protocol import Leg, Part
+from fedmin.core.roster import Roster
 from fedmin.engines.forms import ALONG, Purpose, TripForm
 from fedmin.engines.messages import DIGEST, Messages
 from fedmin.engines.sessions import seal, wire
@@ -30,6 +33,14 @@ def ledger_of(messages: Messages, population: int) -> Ledger:
         looks,
         population,
     )
+
+
+def count_lines(problem: Problem, roster: Roster) -> list[tuple[Line, int]]:
+    """What counting rows before round 0 weighs: a message of each client that counts."""
+    wanted, clients = numbers_to_count(problem, roster), len(counting(roster))
+    if not wanted or not clients:
+        return []
+    return [(Line(0, "up", {"counts": 16 * (wanted + 1)}, kind="prepare"), clients)]
 
 
 def certificate_lines(look: Purpose, population: int) -> list[tuple[Line, int]]:

@@ -114,6 +114,21 @@ class Policy:
             f"most_rounds is {self.most_rounds}: none is left"
         )
 
+    def refuses_counts(self) -> str:
+        """Why numbers of rows may not be told as they are, one by one; "" if they may."""
+        if self.smallest_sum > 1:
+            return (
+                f"how many rows of this site are in each group is seen by itself; the policy's "
+                f"smallest_sum is {self.smallest_sum}: a run without limits on groups would do"
+            )
+        if self.largest_epsilon is not None:
+            return (
+                f"how many rows of this site are in each group is told without noise; the policy's "
+                f"largest_epsilon is {self.largest_epsilon:g}: a run without limits on groups "
+                f"would do"
+            )
+        return ""
+
     def refuses_columns(self, columns: Iterable[str]) -> str:
         """Why some of the site's columns may not be used; "" if all may."""
         return self._among("column", columns, self.columns, "columns")

@@ -15,10 +15,11 @@ import tomli_w
 
 from fedmin.assembling import Known, assembled
 from fedmin.channels import Plain
+from fedmin.core import groups
 from fedmin.core.domain import Free
 from fedmin.core.environment import __version__
+from fedmin.core.fitting import numbers_to_count
 from fedmin.core.given import shares_of
-from fedmin.core.matrix import Dense
 from fedmin.core.participation import Everyone
 from fedmin.core.roster import ColumnOwners, Roster
 from fedmin.core.rows import Rows
@@ -105,8 +106,16 @@ def roster_of(config: Config, job: Job, shapes: Mapping[str, Mapping[str, Any]])
         target=target,
         even=even,
         everyone=options(config, job.words).get("participation", Everyone()).everyone,
+        by_rows=split == "rows" and _by_rows(weights, sizes, each),
+        groups=groups.together([said["groups"] for said in each]),
         identities=_identities(each),
     )
+
+
+def _by_rows(weights: Any, sizes: np.ndarray, each: list[Mapping[str, Any]]) -> bool:
+    """Whether p_i is client i's share of all rows, by their weight."""
+    held = np.array([said["weight"] for said in each], float)
+    return bool(np.allclose(shares_of(weights, sizes), held / held.sum(), rtol=1e-9, atol=0))
 
 
 def _identities(each: list[Mapping[str, Any]]) -> tuple[str, ...]:
@@ -184,12 +193,13 @@ def roster_words(roster: Roster) -> dict[str, Any]:
     words = {
         name: getattr(roster, name)
         for name in ("clients", "capacity", "features", "classes", "dtype", "slots", "even",
-                     "everyone")
+                     "everyone", "by_rows")
     }  # fmt: skip
     return {
         **words,
         "names": list(roster.names),
         "identities": list(roster.identities),
+        "groups": list(roster.groups),
         "shares": [float(share) for share in roster.shares],
         "target": [roster.target[0], list(roster.target[1])],
         "owners": None if owners is None else {
@@ -214,6 +224,7 @@ def roster_from(words: Mapping[str, Any]) -> Roster:
             "owners": owners,
             "names": tuple(given["names"]),
             "identities": tuple(given["identities"]),
+            "groups": tuple(given["groups"]),
             "shares": np.array(given["shares"], given["dtype"]),
             "target": (kind, tuple(shape)),
         }
@@ -232,18 +243,16 @@ def agree(
     tested: bool,
     image: Any = None,
     server_rows: Rows | None = None,
+    counts: Any = None,
 ) -> Agreed:
-    """The run that a document and a roster make; `targets` are those that this end can check."""
+    """The run that a document and a roster make; `targets` are those that this end can check, and
+    `counts` what was counted over all sites."""
     assert config.terms is not None
-    table = SimpleNamespace(
-        features=roster.features, classes=roster.classes,
-        image_shape=None if image is None else tuple(image),
-    )  # fmt: skip
     words = job.words
-    problem, chosen = problem_of(config, words, table), options(config, words)
+    problem, chosen = problem_of(config, words, seen_by_all(roster, image)), options(config, words)
     method = section_of(config, words, "method")
     chosen.pop("engine", None)
-    known = Known(targets, tested, server_rows, lambda p: _alike_everywhere(p, roster))
+    known = Known(targets, tested, server_rows, lambda p: _with_counts(p, roster, counts))
     run = assembled(
         problem, roster, known, method, chosen.get("participation", Everyone()),
         chosen.get("channel", Plain()), chosen.get("record"), chosen.get("stop"),
@@ -251,19 +260,30 @@ def agree(
     )  # fmt: skip
     free = isinstance(problem.domain, Free) and not private.is_private(method, run.channel)
     run = replace(run, certify=run.certify or free)  # as runs of files
+    if run.channel.hides and numbers_to_count(problem, roster):
+        raise ValueError(
+            f"{run.channel} does not reach the counts of rows in each group: on machines the "
+            f"server would see each site's; leave limits on groups out, or give Plain()"
+        )
     nobody: Any = None
     return Agreed(run, roster, Pieces(problem, nobody, method, chosen), config.terms)
 
 
-def _alike_everywhere(problem: Any, roster: Roster) -> Any:
-    """A problem that needs no count of all rows before round 0; others are refused."""
-    blank = Rows(
-        Dense(np.zeros((1, roster.features), roster.dtype)),
-        np.zeros((1, *roster.target[1]), roster.target[0]), np.ones(1, roster.dtype),
+def seen_by_all(roster: Roster, image: Any) -> Any:
+    """What a problem is told of rows that are nowhere together."""
+    shape = None if image is None else tuple(image)
+    return SimpleNamespace(
+        features=roster.features, classes=roster.classes, image_shape=shape
     )  # fmt: skip
-    if np.size(problem.tally(blank, roster)):
-        raise ValueError("limits on groups need counts of all rows, which machines do not send yet")
-    return problem
+
+
+def _with_counts(problem: Any, roster: Roster, counts: Any) -> Any:
+    """The problem as the rows of all sites make it, by what was counted of them."""
+    wanted = numbers_to_count(problem, roster)
+    found = np.zeros((2, 0)) if counts is None else np.asarray(counts, float)
+    if found.shape != (2, wanted) or not np.isfinite(found).all():
+        raise ValueError(f"the run needs {wanted} counts of groups, and {found.shape} are told")
+    return problem.fitted(found, roster)
 
 
 def hello_of(shapes: Mapping[str, Any], identity: Any = None) -> dict[str, Any]:

@@ -104,11 +104,12 @@ def _names(config: Config, federation: Federation, sites: int | None) -> tuple[s
 def _cut(job: Job, federation: Federation, deployed: Deployed, image: Any) -> None:
     for i, name in enumerate(deployed.names):
         path = deployed.site_file(name).parent / "rows.npz"
-        save_rows(path, federation.client(i), federation.classes, image)
+        save_rows(path, federation.client(i), federation.classes, image, federation.groups)
     server = deployed.run_file.parent
     for rows, name in ((federation.test, "test"), (federation.server_rows, "server_rows")):
         if rows is not None:
-            save_rows(server / f"{name}.npz", rows, federation.classes, image)
+            path = server / f"{name}.npz"
+            save_rows(path, rows, federation.classes, image, federation.groups)
 
 
 def _make_keys(deployed: Deployed, hosts: Sequence[str]) -> None:

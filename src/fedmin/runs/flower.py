@@ -38,6 +38,7 @@ from fedmin.privacy.departures import Departures
 from fedmin.privacy.identity import Identity, make_request
 from fedmin.runs.agreement import hello_of, misfit, only_job
 from fedmin.runs.config import Config
+from fedmin.runs.counting import told
 from fedmin.runs.folder import Outcome
 from fedmin.runs.joining import SiteHalf, join_run, note_in
 from fedmin.runs.own_rows import read_own
@@ -171,6 +172,12 @@ def _hello(file: SiteFile, ask: Any, context: Context) -> Any:
         return said("hello", note_in(log_of_site)("hello", words), name=file.name)
 
 
+def _query(file: SiteFile, ask: Any, context: Context) -> Any:
+    """What is counted before the run."""
+    with Departures(file.log, file.name) as log_of_site:
+        return said("told", told(file, read_own(file), log_of_site, ask["data"]))
+
+
 def _welcome(file: SiteFile, ask: Any, context: Context) -> Any:
     words = json.loads(ask["data"])
     with Departures(file.log, file.name) as log_of_site:
@@ -199,4 +206,4 @@ def _join(file: SiteFile, ask: Any, context: Context) -> Any:
     return said("ended", json.dumps(words).encode())
 
 
-ANSWERS = {"hello": _hello, "welcome": _welcome, "ask": _ask, "join": _join}
+ANSWERS = {"hello": _hello, "query": _query, "welcome": _welcome, "ask": _ask, "join": _join}

@@ -1,5 +1,6 @@
 """A site on its own machine: it reads its file, calls the server, and answers what it allows."""
 
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from fedmin.privacy.identity import Identity
 from fedmin.privacy.own_secret import FILE, OwnSecret
 from fedmin.runs.agreement import agree, hello_of, only_job, roster_from
 from fedmin.runs.config import Config
+from fedmin.runs.counting import told
 from fedmin.runs.own_rows import OwnRows, read_own
 from fedmin.runs.site_file import SiteFile
 
@@ -41,8 +43,9 @@ class SiteHalf:
         me, rows = roster.names.index(file.name), own.fitted(roster)
         targets = ((roster.features, np.asarray(rows.y)),) if roster.knows_labels(me) else ()
         agreed = agree(
-            config, job, roster, targets, tested=bool(welcome["tested"]), image=welcome["image"]
-        )
+            config, job, roster, targets, tested=bool(welcome["tested"]), image=welcome["image"],
+            counts=welcome["counts"],
+        )  # fmt: skip
         self.parts = agreed.parts()
         chosen = agreed.pieces.options
         name = run_name(agreed.run, roster, chosen["seed"]).hex()
@@ -160,6 +163,6 @@ def join_run(
             identity, address or file.server,
             hello_of(own.shapes(), endorsement(identity)),
             lambda welcome: SiteHalf(file, own, log, welcome, identity if trusted else None, kept),
-            patience, note_in(log),
+            patience, note_in(log), functools.partial(told, file, own, log),
         )  # fmt: skip
         return join(site, interrupt)

@@ -6,11 +6,13 @@ words as numbers) has its place between `read` and `fitted`.
 """
 
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedmin.core.groups import within
 from fedmin.core.matrix import Dense, SparseRows, float_type, matrix
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows
@@ -26,6 +28,8 @@ class OwnRows(NamedTuple):
     classes: int | None = None  # None: nobody said
     image: tuple[int, ...] | None = None
     columns: tuple[str, ...] = ()  # the names of the features, where they have names
+    group: np.ndarray | None = None  # the number of each row's group, where rows are in groups
+    groups: tuple[str, ...] = ()  # the groups' names
 
     def shapes(self) -> dict[str, Any]:
         """What a site says of its rows: how many there are and of which form. No row."""
@@ -41,6 +45,8 @@ class OwnRows(NamedTuple):
             "exact": self.classes is not None or (kind is not None and kind.kind != "f"),
             "labels": int(np.max(y, initial=0)) + 1 if whole and y is not None else None,
             "even": bool(np.all(self.weight == 1)),
+            "weight": float(np.sum(self.weight, dtype=float)),
+            "groups": list(self.groups),
             "classes": self.classes,
             "image": None if self.image is None else list(self.image),
             "columns": list(self.columns),
@@ -57,7 +63,16 @@ class OwnRows(NamedTuple):
             missing = max(roster.slots - x.values.shape[1], 0)
             wider = ((0, 0), (0, missing))
             x = SparseRows(np.pad(x.features, wider), np.pad(x.values, wider), x.num_features)
-        return Rows(x, y.astype(kind), self.weight)
+        return Rows(x, y.astype(kind), self.weight, self._group(roster))
+
+    def _group(self, roster: Roster) -> np.ndarray | None:
+        """The groups by their numbers among all sites' groups."""
+        if self.group is None:
+            return None
+        missing = sorted(set(self.groups) - set(roster.groups))
+        if missing:
+            raise ValueError(f"the roster does not know the group {missing[0]!r} of this site")
+        return np.array([roster.groups.index(name) for name in self.groups], np.int32)[self.group]
 
 
 def read_own(site: SiteFile) -> OwnRows:
@@ -70,10 +85,14 @@ def read_own(site: SiteFile) -> OwnRows:
     table = site.table()
     weight = np.ones(table.rows, float_type())
     names = table.feature_names or ()
-    return OwnRows(matrix(table.x), table.y, weight, None, None, names)  # type: ignore[arg-type]
+    x: Any = matrix(table.x)
+    groups = table.group_names or ()
+    return OwnRows(x, table.y, weight, None, None, names, table.groups, groups)
 
 
-def save_rows(path: Path, rows: Rows, classes: int | None, image: Any = None) -> None:
+def save_rows(
+    path: Path, rows: Rows, classes: int | None, image: Any = None, groups: Sequence[str] = ()
+) -> None:
     """Write rows as they are, with what their table says of them."""
     x = rows.x
     parts: dict[str, Any] = {"y": rows.y, "weight": rows.weight}
@@ -83,6 +102,8 @@ def save_rows(path: Path, rows: Rows, classes: int | None, image: Any = None) ->
         parts["x"] = x.values  # type: ignore[attr-defined]
     if classes is not None:
         parts["classes"] = np.int64(classes)
+    if rows.group is not None:
+        parts |= {"group": rows.group, "groups": np.array(groups, str)}
     if image is not None:
         parts["image"] = np.array(image, np.int64)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -102,7 +123,10 @@ def load_rows(path: Path) -> OwnRows:
             x = Dense(parts["x"])
         classes = int(parts["classes"]) if "classes" in parts else None
         image = tuple(parts["image"].tolist()) if "image" in parts else None
-        return OwnRows(x, parts["y"], parts["weight"], classes, image)
+        group, names = parts.get("group"), tuple(map(str, parts.get("groups", ())))
+        if group is not None:
+            group = within(str(path), group, names)
+        return OwnRows(x, parts["y"], parts["weight"], classes, image, (), group, names)
     except FileNotFoundError:
         raise ValueError(f"there is no {path}") from None
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:

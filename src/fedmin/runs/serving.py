@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -21,8 +21,10 @@ from fedmin.engines.sessions.halves import Own, Terms, run_halves
 from fedmin.engines.sessions.road import Transport
 from fedmin.engines.sessions.server import ServerSession
 from fedmin.engines.transports.grpc.road import StreamDoor
+from fedmin.engines.weighing import count_lines
 from fedmin.judging import judged_apart
 from fedmin.privacy.identity import Identity
+from fedmin.runs import counting
 from fedmin.runs.agreement import (
     Agreed,
     agree,
@@ -72,6 +74,12 @@ class Door(Protocol):
 
     def wait_for_hellos(self, seconds: float, interrupt: Callable[[], str]) -> dict[str, Any]:
         """What every site says of itself."""
+        ...
+
+    def survey(
+        self, names: Sequence[str], data: bytes, seconds: float, interrupt: Callable[[], str]
+    ) -> dict[str, bytes]:
+        """What some sites answer to a question before the run."""
         ...
 
     def road(
@@ -160,11 +168,12 @@ class _Served:
         self.identities = [shapes[name].get("identity") for name in roster.names]
         own = self._own(roster)
         image = shapes[roster.names[0]].get("image")
+        self.counts = self._counted(roster, shapes, image, own)
         test = own.test
         targets = () if test is None else ((test.x.shape[1], np.asarray(test.y)),)
         agreed = agree(
             self.config, self.job, roster, targets, tested=own.test is not None, image=image,
-            server_rows=own.server_rows,
+            server_rows=own.server_rows, counts=self.counts,
         )  # fmt: skip
         self._remember(shapes)
         held = Holdings(
@@ -188,6 +197,22 @@ class _Served:
         assert self.config.terms is not None
         hellos = self.door.wait_for_hellos(self.config.terms.wait, self.interrupt)
         return {name: hellos[name]["shapes"] for name in self.config.terms.sites}
+
+    def _counted(
+        self, roster: Roster, shapes: dict[str, Any], image: Any, own: Own
+    ) -> np.ndarray | None:
+        """What the sites have counted, in all; they are asked once in a run's life."""
+        problem = counting.problem_for(self.config, self.job, roster, image)
+        names, terms = counting.askers(problem, roster), self.config.terms
+        assert terms is not None
+        if names and not all("counts" in shapes[name] for name in names):
+            data = counting.question(self.job, roster, image)
+            told = self.door.survey(names, data, terms.wait, self.interrupt)
+            for name in names:
+                found = counting.counts_in(name, told[name], problem, roster)
+                shapes[name]["counts"] = found.tolist()
+        each = {name: np.array(shapes[name]["counts"]) for name in names}
+        return counting.totals(problem, roster, each, own.server_rows)
 
     def _remember(self, shapes: dict[str, Any]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -226,12 +251,14 @@ class _Served:
                 "document": document_of(self.job), "roster": roster_words(roster),
                 "run": server.name.hex(), "tested": own.test is not None, "image": image,
                 "identities": self.identities,
+                "counts": None if self.counts is None else self.counts.tolist(),
             })  # fmt: skip
             return Watched(road, roster.names, self.folder)
 
         limits = Terms(terms.quorum, terms.deadline, terms.secrets == "system", journal=True)
         result = run_halves(agreed.run, roster, own, open_sites, settings, limits)
         result = judged_apart(result, agreed.run, roster, own.server_rows)
+        result.ledger.prepared = count_lines(agreed.run.problem, roster)
         return private.accounted(result, agreed.run, roster, spent)
 
 

@@ -10,7 +10,7 @@ runs are refused.
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -181,6 +181,18 @@ class GridDoor:
         if why:
             raise ValueError(f"node {node} cannot take part: {why}")
         self.sites[name], self.words[name] = node, words
+
+    def survey(
+        self, names: Sequence[str], data: bytes, seconds: float, interrupt: Callable[[], str]
+    ) -> dict[str, bytes]:
+        """What these sites answer to a question before the run."""
+        nodes = {self.sites[name]: name for name in names}
+        found = {}
+        for node, answer in self.nodes.ask(dict.fromkeys(nodes, said("query", data))).items():
+            if answer["kind"] != "told" or not isinstance(answer.get("data"), bytes):
+                raise ValueError(f"{nodes[node]} does not take part: {answer.get('why', '')}")
+            found[nodes[node]] = answer["data"]
+        return found
 
     def welcome(self, words: dict[str, Any]) -> None:
         """Tell every site what is run, and hear whether it has built the same."""
