@@ -45,7 +45,7 @@ LABELS = (
     .replace("[14000.0, 13000.0]", '{"0" = 0.9, "2" = 1.0}')
     .replace('by = "groups"\n', "")
 )
-COLUMNS = LABELS.replace("iid", "featureblocks").replace('weights = "WEIGHTS"', 'labels = "b"')
+COLUMNS = LABELS.replace("iid", "evencolumns").replace('weights = "WEIGHTS"', 'labels = "b"')
 
 
 def loopback(text) -> fedmin.Result:

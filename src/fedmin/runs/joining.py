@@ -128,6 +128,7 @@ def note_in(log: Departures) -> Callable[[str, Mapping[str, Any]], bytes]:
         if isinstance(about, dict):
             shown = {key: f"{about[key]}" for key in ("rows", "features", "type", "classes")}
             shown["columns"] = " ".join(about["columns"]) or "without names"
+            shown |= {"groups": " ".join(about["groups"])} if about["groups"] else {}
         return log.say(kind, words, shown)
 
     return note

@@ -4,7 +4,7 @@
 that run the same thing are the same. What a section takes is in sections.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -96,12 +96,21 @@ def _own(document: Document, words: Words, section: str, *only: str) -> dict[str
 def _federation(document: Document, words: Words, table: Any) -> Federation:
     given = words.get("partition", {})
     outer = _own(document, given, "partition", *PARTITION_OPTIONS)
-    how = partitioner(document, given)
+    how, sites = partitioner(document, given), terms(document, words)
     try:
+        if sites is not None and outer.get("labels") in sites.sites:
+            outer["labels"] = _as_client(how, table, outer["labels"], sites.sites)
         federation = data.partition(table, how, **outer)
     except (ValueError, TypeError) as error:
         document.refuse("partition", given, error)
     return _named(document, words, federation)
+
+
+def _as_client(how: Any, table: Any, site: str, sites: Sequence[str]) -> str:
+    """What a site is called before clients get the sites' names."""
+    names = how.names(table) if hasattr(how, "names") else None
+    names = [str(i) for i in range(len(sites))] if names is None else list(names)
+    return site if site in names else (names + [site] * len(sites))[sites.index(site)]
 
 
 def _named(document: Document, words: Words, federation: Federation) -> Federation:
