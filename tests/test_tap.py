@@ -147,6 +147,16 @@ def test_sparse_rows_are_not_found_in_garbage():
     assert search([rng.bytes(20_000)], {"row": np.eye(30)[3]}) == []
 
 
+def test_a_sum_of_rows_that_are_alike_is_none_of_them():
+    """Rows in raw units go with their mean; a copy of one is still found among them."""
+    rng = np.random.default_rng(3)
+    rows = 100 * np.arange(1.0, 14.0) + rng.standard_normal((8, 13))
+    mean = (-0.7 * rows.mean(axis=0)).astype("<f4").tobytes()
+    assert search([mean], {"row": rows}) == []
+    copy = (-0.7 * rows[5]).astype("<f4").tobytes()
+    assert [f.number for f in search([copy], {"row": rows})] == [5]
+
+
 def test_what_is_no_tap_is_refused(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"something else")
@@ -181,7 +191,7 @@ def test_the_command_line(tmp_path):
     assert outcome.exit_code == 0, outcome.output
     assert "0 of 8 rows" in outcome.output
     assert "client 1" in outcome.output
-    file.write_text(text.replace('engine = "loopback"\n', "seed = 4\n"))
+    file.write_text(text.replace('engine = "loopback"\n', "seeds = [4]\n"))
     outcome = say(cli.app, options)
     assert outcome.exit_code == 2
     assert "the simulator sends nothing" in outcome.output

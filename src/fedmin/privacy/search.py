@@ -7,8 +7,10 @@
                  values and ranks go with the wanted ones
 
 A correlation counts if it is at least 0.98 and beyond chance: by Fisher's transform, more than
-seven standard deviations. Vectors of fewer than 8 numbers are searched for exactly only, single
-numbers not at all: they are found anywhere.
+seven standard deviations. Where the wanted vectors are alike, as rows in raw units are, their mean
+goes with each of them, and so does every sum over rows: a window must go with one vector beyond
+what both have of the mean (a partial correlation). Vectors of fewer than 8 numbers are searched for
+exactly only, single numbers not at all: they are found anywhere.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -109,6 +111,7 @@ def _correlated(m: int, data: bytes, name: str, array: np.ndarray) -> Iterator[F
     if size < SHORTEST or not len(numbers):
         return
     units = centered[numbers] / lengths[numbers, None]
+    common = _unit(centered[numbers].mean(axis=0)[None])[0] if len(numbers) > 1 else None
     best: dict[int, Found] = {}
     for form in READ:
         kind = np.dtype(form)
@@ -118,7 +121,7 @@ def _correlated(m: int, data: bytes, name: str, array: np.ndarray) -> Iterator[F
                 continue
             with np.errstate(invalid="ignore"):  # bytes that are no numbers of this type
                 read = np.frombuffer(data, kind, count, shift).astype(np.float64)
-            for k, at, r in _along(read, units):
+            for k, at, r in _along(read, units, common):
                 number = int(numbers[k])
                 one = Found(name, number, m, shift + at * kind.itemsize, form, r)
                 if number not in best or abs(r) > abs(best[number].correlation):
@@ -126,7 +129,9 @@ def _correlated(m: int, data: bytes, name: str, array: np.ndarray) -> Iterator[F
     yield from best.values()
 
 
-def _along(read: np.ndarray, units: np.ndarray) -> Iterator[tuple[int, int, float]]:
+def _along(
+    read: np.ndarray, units: np.ndarray, common: np.ndarray | None
+) -> Iterator[tuple[int, int, float]]:
     """Which of some vectors go with which window of these numbers, and how well."""
     size = units.shape[1]
     usable = np.where(np.isfinite(read) & (np.abs(read) < 1e30), read, 0.0)
@@ -140,8 +145,17 @@ def _along(read: np.ndarray, units: np.ndarray) -> Iterator[tuple[int, int, floa
             r = float(np.clip(values[w, k], -1, 1))
             # one huge number among garbage goes with anything that has one too; its ranks do not
             also = float(ranks[k] @ _unit(rankdata(windows[first + w])[None])[0])
-            if _beyond(r, size) > BEYOND and _beyond(also, size) > BEYOND / 2:
+            told = _beyond(r, size) > BEYOND and _beyond(also, size) > BEYOND / 2
+            if told and _apart(some[w], units[k], common):
                 yield int(k), int(first + w), r if abs(r) < 1 else r * (1 - 1e-12)
+
+
+def _apart(window: np.ndarray, unit: np.ndarray, common: np.ndarray | None) -> bool:
+    """Whether a window goes with a vector by more than what all vectors have in common."""
+    if common is None:
+        return True
+    a, b = (v - (v @ common) * common for v in (window, unit))
+    return bool(abs(a @ b) >= LEAST * np.linalg.norm(a) * np.linalg.norm(b))
 
 
 def _unit(windows: np.ndarray) -> np.ndarray:
