@@ -284,7 +284,7 @@ def results() -> dict[str, Any]:
 
     import fedmin
     from fedmin.core.kept import DamagedError
-    from fedmin.core.result import result_words
+    from fedmin.core.result_files import result_words
 
     def refused(folder: Path, name: str) -> None:
         with pytest.raises(DamagedError, match=name):

@@ -30,10 +30,11 @@ STRANGERS = {("privacy", room) for room in ("problems", "domains", "client", "se
 NOUNS = [
     "environment", "files", "kept", "checks", "groups", "serialize", "matrix", "payload", "rows",
     "release", "private", "domain", "choices", "schedule", "roster", "holdings", "curves", "given",
-    "preparation",
+    "preparation", "raw_rows", "layers",
     "federation", "problem", "fitting", "column_problem", "method", "protocol", "channel",
     "participation", "ledger",
-    "metrics", "stopping", "measured", "certificate", "constants", "privacy", "result",
+    "metrics", "stopping", "measured", "certificate", "constants", "privacy",
+    "result_files", "model_files", "model_table", "onnx_graph", "estimator", "model", "result",
 ]  # fmt: skip
 FILES = sorted(PACKAGE.rglob("*.py"))
 

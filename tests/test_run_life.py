@@ -11,7 +11,7 @@ import fedmin
 from fedmin.cli.app import app
 from fedmin.core.files import FolderLock
 from fedmin.core.kept import read_words
-from fedmin.core.result import result_words
+from fedmin.core.result_files import result_words
 from fedmin.runs.config import Config
 from fedmin.runs.folder import ended, run_one
 from fedmin.runs.reading import report_of
@@ -120,7 +120,8 @@ def test_a_life_that_cannot_be_read_is_named(job, folder):
 
 def test_every_flipped_bit_of_a_result_is_noticed(folder, rng):
     names = list(result_words(folder)["files"])
-    assert set(names) == {"history.csv", "ledger.csv", "model.npy", "certificate.json"}
+    wanted = {"history.csv", "ledger.csv", "model.npy", "model.json", "certificate.json"}
+    assert set(names) == wanted
     for name in ["result.json", *names]:
         path = folder / name
         data = path.read_bytes()

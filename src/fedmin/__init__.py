@@ -43,6 +43,7 @@ from fedmin.core.metrics import (
     Support,
     WolfeGap,
 )
+from fedmin.core.model import Model, NoModelError
 from fedmin.core.participation import (
     Bernoulli,
     Cyclic,
@@ -240,6 +241,8 @@ __all__ = [
     "subject_to",
     "GradientNorm",
     "Measure",
+    "Model",
+    "NoModelError",
     "Metric",
     "Objective",
     "Scores",

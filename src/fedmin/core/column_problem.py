@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedmin.core.problem import Problem, StartingAt, Wrapped
+from fedmin.core.problem import Problem, Wrapped
 from fedmin.core.roster import ColumnOwners
 from fedmin.core.rows import Rows
 
@@ -137,6 +137,15 @@ class OnColumns(Wrapped):
     def check(self, features, classes, y):
         super().check(features, classes, y)
         self.inner.check_split()
+
+
+class StartingAt(Wrapped):
+    """A problem whose first x is a model that was given; what a method's `init_*` see of it."""
+
+    start: Array
+
+    def init(self, key):
+        return jnp.asarray(self.start)
 
 
 class ColumnsStartingAt(OnColumns):

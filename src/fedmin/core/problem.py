@@ -39,6 +39,8 @@ class Problem(eqx.Module):
     """
 
     window: ClassVar[int] = 512  # rows that are computed at a time, where there are more
+    # what `predict`, where a problem has it, gives: "identity", "log" of a mean, "logit", "softmax"
+    link: ClassVar[str] = "identity"
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -256,6 +258,10 @@ class Wrapped(Problem):
         return self.inner.window
 
     @property
+    def link(self) -> str:  # type: ignore[override]
+        return self.inner.link
+
+    @property
     def domain(self):
         return self.inner.domain
 
@@ -319,12 +325,3 @@ class Wrapped(Problem):
         """What the problem predicts, if it does."""
         inner: Any = self.inner
         return inner.predict(x, rows)
-
-
-class StartingAt(Wrapped):
-    """A problem whose first x is a model that was given; what a method's `init_*` see of it."""
-
-    start: Array
-
-    def init(self, key):
-        return jnp.asarray(self.start)

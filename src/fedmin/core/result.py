@@ -7,40 +7,40 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedmin.core.certificate import Certificate
-from fedmin.core.files import digest_of, write_text, write_words
+from fedmin.core.files import digest_of, write_words
 from fedmin.core.kept import (
     DamagedError,
     check_history,
     check_words,
     read_array,
     read_csv,
-    read_words,
     write_array,
 )
 from fedmin.core.ledger import Ledger, ledger_of, words_of_ledger
 from fedmin.core.method import Method
+from fedmin.core.model import Model, NoModelError
+from fedmin.core.preparation import About
 from fedmin.core.privacy import Privacy
 from fedmin.core.problem import Problem
+from fedmin.core.result_files import (
+    BAD_WORDS,
+    FORM,
+    FORMAT,
+    NOT_SHOWN,
+    method_of,
+    result_words,
+    typed,
+    write_csv,
+)
 from fedmin.core.serialize import deserialize, serialize
 
-FORMAT = 3  # of the folder that `save` writes
-NOT_SHOWN = ("round", "seconds", "bytes_down", "bytes_up", "bytes_evaluation")
 RISING = re.compile("accuracy|precision|recall|f1")  # in folders that do not say it
 WORDS = ("rounds", "seed", "status", "reason", "compile_seconds", "run_seconds")
-FORM: dict[str, Any] = {  # of result.json, but for its ledger
-    "rounds": int, "seed": int, "status": str, "reason": str,
-    "compile_seconds": float, "run_seconds": float, "method": dict,
-    "best": tuple[float, float, int] | None, "rising": list[str] | None,
-    "privacy": dict | None,
-    "type": Literal["float16", "float32", "float64", "int32", "int64"] | None,
-}  # fmt: skip
-# what a class may say of fields that are none of its own
-BAD_WORDS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError)
 
 
 class Best(NamedTuple):
@@ -92,6 +92,16 @@ class Result:
     certificate: Certificate | None = None
     absent: tuple[Any, ...] = ()  # (round, trip, client) of those who were asked and not heard
     shown: Privacy | None = None  # see `privacy`
+    about: About | None = None  # the columns behind the rows, where they were read from tables
+    kept_model: Model | None = None  # that a folder has; see `model`
+
+    @property
+    def model(self) -> Model:
+        """The solution as a model that others can read, check and use on rows of their own.
+
+        `NoModelError` says why there is none: the problem does not predict anything.
+        """
+        return Model.of(self) if self.kept_model is None else self.kept_model
 
     @property
     def privacy(self) -> Privacy | None:
@@ -167,8 +177,8 @@ class Result:
         """Write the result into a folder, as files that other programs can read.
 
         history.csv, ledger.csv (clients and bytes a round), model.npy, result.json, and
-        certificate.json and best.npy where there are such. Not the server's and clients' states:
-        these are what a `Checkpoint` keeps.
+        model.json, certificate.json and best.npy where there are such. Not the server's and
+        clients' states: these are what a `Checkpoint` keeps.
 
         >>> import tempfile, fedmin
         >>> table = fedmin.data.load("wine").standardized()
@@ -197,6 +207,8 @@ class Result:
             words["best"].append(int(self.best.round))
         if self.certificate is not None:
             files.append(self.certificate.save(folder / "certificate.json"))
+        with contextlib.suppress(NoModelError):
+            files.append(self.model.save(folder / "model.json"))
         # of a run that is going on the tables are written anew while others read them
         going = self.status == "running"
         words["files"] = {path.name: None if going else digest_of(path) for path in files}
@@ -214,17 +226,16 @@ class Result:
         folder = Path(folder)
         path, words = folder / "result.json", result_words(folder)
         check_words(path, words, FORM)
-        history = _typed(read_csv(folder / "history.csv"), words.get("type") or "float64")
+        history = typed(read_csv(folder / "history.csv"), words.get("type") or "float64")
         check_history(folder / "history.csv", history, words["rounds"])
         counts = read_csv(folder / "ledger.csv").get("clients", np.zeros(0, int))
         if len(counts) != words["rounds"] or counts.dtype.kind != "i" or (counts < 0).any():
             what = f"it is not how many clients took part in each of {words['rounds']} rounds"
             raise DamagedError(folder / "ledger.csv", what)
-        model, best, certificate = (
-            folder / name for name in ("model.npy", "best.npy", "certificate.json")
-        )
+        names = ("model.npy", "best.npy", "certificate.json", "model.json")
+        model, best, certificate, usable = (folder / name for name in names)
         # what is there but not named is of an earlier result
-        there = [path for path in (model, certificate) if path.name in words["files"]]
+        there = [p for p in (model, certificate, usable) if p.name in words["files"]]
         if words["format"] == 1:  # FedFW was told then who takes part
             for gone in ("clients", "everyone"):
                 words["method"].pop(gone, None)
@@ -238,20 +249,24 @@ class Result:
             server=None,
             clients=None,
             problem=problem if isinstance(problem, Problem) else None,  # type: ignore[arg-type]
-            method=_method_of(path, words["method"], also),
+            method=method_of(path, words["method"], also),
             best=Best(read_array(best), *words["best"]) if words.get("best") else None,
             certificate=Certificate.load(certificate) if certificate in there else None,
             rising=tuple(words.get("rising", [c for c in history if RISING.search(c)])),
             absent=tuple(tuple(each) for each in words.get("absent", [])),
             shown=Privacy.of(path, words.get("privacy")),
+            kept_model=Model.load(usable, also=also) if usable in there else None,
             **{key: words[key] for key in WORDS},
         )
 
     def _repr_html_(self) -> str:
         """For notebooks: how it ended, and the last row of the history."""
         why = {"reason": self.reason} if self.reason else {}
-        last = {k: f"{v[-1]:.6g}" for k, v in self.history.items()}
-        cells = {"status": self.status, **why, **last}
+        cells = {
+            "status": self.status,
+            **why,
+            **{k: f"{v[-1]:.6g}" for k, v in self.history.items()},
+        }
         head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in cells)
         row = "".join(f"<td>{escape(value)}</td>" for value in cells.values())
         title = escape(repr(self.method))
@@ -276,52 +291,9 @@ class Result:
         )
 
 
-def _typed(history: dict[str, np.ndarray], kind: str) -> dict[str, np.ndarray]:
-    """What was measured, in its own type: 90 of 100 in single precision are 0.9 there, and
-    less than that in double."""
-    return {k: v if k in NOT_SHOWN else v.astype(kind) for k, v in history.items()}
-
-
-def _method_of(path: Path, words: dict[str, Any], also: Iterable[type]) -> Method:
-    try:
-        method = deserialize(words, also)
-    except BAD_WORDS as error:
-        raise DamagedError(path, f"its method cannot be made: {error}") from None
-    if not isinstance(method, Method):
-        raise DamagedError(path, f"its method is {method!r}")
-    return method
-
-
-def result_words(folder: Path) -> dict[str, Any]:
-    """The words of a saved result, all of whose files are as they were written."""
-    path = folder / "result.json"
-    words = read_words(path)
-    check_words(path, words, {"format": int})
-    if words["format"] > FORMAT:
-        raise ValueError(f"{folder} was written by a newer fedmin (format {words['format']})")
-    if words["format"] < FORMAT:  # nothing was said of the other files then
-        return words | {"files": {each.name: None for each in folder.iterdir()}}
-    check_words(path, words, {"sha256": str, "files": dict[str, str | None]})
-    for name, digest in words["files"].items():
-        file = folder / Path(name).name
-        if digest is not None and not file.is_file():
-            raise DamagedError(file, f"it is gone, and {path.name} names it")
-        if digest is not None and digest_of(file) != digest:
-            raise DamagedError(file, "its SHA-256 does not fit")
-    return words
-
-
 def tables(result: Result) -> dict[str, dict[str, Any]]:
     """What happened, as columns: the history, and clients and bytes of every round."""
     ledger = result.ledger
     rounds = {"round": range(len(ledger.counts)), "clients": ledger.counts}
     ways = {f"bytes_{way}": np.diff(ledger.cumulative(way)) for way in ("down", "up")}
     return {"history": dict(result.history), "ledger": rounds | ways}
-
-
-def write_csv(path: Path, columns: Mapping[str, Any]) -> Path:
-    """A table whose numbers are read back exactly."""
-    values = [np.asarray(column).tolist() for column in columns.values()]
-    lines = [",".join(columns), *(",".join(map(repr, row)) for row in zip(*values, strict=True))]
-    write_text(path, "\n".join(lines) + "\n")
-    return path

@@ -14,6 +14,7 @@ from jax import Array
 
 from fedmin.core import checks
 from fedmin.core.column_problem import FirstLayer
+from fedmin.core.layers import Affine, Layer
 from fedmin.core.matrix import SparseRows
 from fedmin.core.private import Withheld
 from fedmin.core.rows import Rows
@@ -58,6 +59,10 @@ class Linear(FirstLayer):
     def predict(self, x: Array, rows: Rows) -> Array:
         """f[n]: z.x, plus the bias if there is one."""
         return rows.x @ x[: self.features] + x[-1] if self.bias else rows.x @ x
+
+    def layers(self, x) -> list[Layer]:
+        """The same for other programs."""
+        return [Affine(x[None, : self.features], x[self.features :] if self.bias else None)]
 
     def losses(self, x, rows):
         return self.loss(self.predict(x, rows), rows.y.astype(x.dtype))[:, None]
@@ -147,6 +152,8 @@ class Poisson(Regression):
     11
     """
 
+    link = "log"
+
     def loss(self, prediction, y):
         # far out, at a rate of 10^34, by the tangent: a wild row has a large loss, not Inf
         near = jnp.minimum(prediction, FAR)
@@ -166,6 +173,8 @@ class Logistic(Linear):
     >>> fedmin.Logistic(30, l2=1e-3, bias=True).size()
     31
     """
+
+    link = "logit"
 
     @property
     def convex(self):
@@ -224,6 +233,12 @@ class Softmax(FirstLayer, Classifier):
         weights = x[: self.classes * self.features].reshape(self.classes, self.features)
         logits = rows.x @ weights.T
         return logits + x[self.classes * self.features :] if self.bias else logits
+
+    def layers(self, x) -> list[Layer]:
+        """The same for other programs."""
+        count = self.classes * self.features
+        weights = x[:count].reshape(self.classes, self.features)
+        return [Affine(weights, x[count:] if self.bias else None)]
 
     @property
     def embedding(self) -> int:

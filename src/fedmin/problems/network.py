@@ -18,6 +18,7 @@ from jax import Array
 
 from fedmin.core import checks
 from fedmin.core.column_problem import FirstLayer
+from fedmin.core.layers import Activation, Affine, ConvolvePool, Flat, Image, Layer
 from fedmin.core.matrix import Dense
 from fedmin.core.problem import Problem, cut
 from fedmin.core.rows import Rows
@@ -52,6 +53,13 @@ def affine(h: Array, weights: list[Array], bias: bool) -> Array:
     """h W^T (+ b), taking W (and b) off the front of the list."""
     out = h @ weights.pop(0).T
     return out + weights.pop(0) if bias else out
+
+
+def connected(weights: list[Array], bias: bool) -> list[Affine]:
+    """Fully connected layers, from their tensors."""
+    each = weights[:: 2 if bias else 1]
+    biases = weights[1::2] if bias else [None] * len(each)
+    return [Affine(w, b) for w, b in zip(each, biases, strict=True)]
 
 
 def convolve_pool(images: Array, weights: list[Array], kernel: int, padding: int) -> Array:
@@ -153,6 +161,12 @@ class MLP(FirstLayer, Network):
         # the first product works on sparse rows too
         return self._after(rows.x @ weights.pop(0).T, weights)
 
+    def layers(self, x) -> list[Layer]:
+        """The same for other programs."""
+        name = getattr(self.activation, "__name__", str(self.activation))
+        found: list[Layer] = [*connected(self.tensors(x), self.bias)]
+        return [each for layer in found for each in (Activation(name), layer)][1:]
+
     @property
     def embedding(self) -> int:
         """On columns a client sends its part of the first layer."""
@@ -248,6 +262,15 @@ class CNN(Network):
         while weights:
             h = affine(jax.nn.relu(h), weights, True)
         return h
+
+    def layers(self, x) -> list[Layer]:
+        """The same for other programs."""
+        weights, relu = self.tensors(x), Activation("relu")
+        found: list[Layer] = [Image(*self.image)]
+        for padding in self._paddings():
+            found += [ConvolvePool(weights.pop(0), weights.pop(0), self.kernel, padding), relu]
+        after = [each for layer in connected(weights, True) for each in (relu, layer)][1:]
+        return [*found, Flat(), *after]
 
 
 def LeNet(

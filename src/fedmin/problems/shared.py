@@ -85,6 +85,8 @@ def correct(logits: Array, y: Array) -> Array:
 class Classifier(Problem):
     """Cross-entropy of labels 0..classes-1 from logits; what softmax models and networks share."""
 
+    link = "softmax"
+
     @abstractmethod
     def predict(self, x: Array, rows: Rows) -> Array:
         """f[n, classes]: logits."""

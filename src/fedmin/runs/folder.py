@@ -5,7 +5,7 @@
     environment.json   versions and devices of every part of its life, when it began and ended
     holdings.json      who holds how much of what; nothing of the rows
     checkpoint-*.bin   the newest two, while it runs and after; in sites/ those of the sites
-    history.csv, ledger.csv, model.npy, result.json, certificate.json      see Result.save
+    history.csv, ledger.csv, model.npy, model.json, result.json, certificate.json   see Result.save
     history.parquet, ledger.parquet    where pandas and pyarrow are installed
     report.html        one page that opens offline
 
@@ -26,7 +26,8 @@ import tomli_w
 from fedmin.core.files import FolderLock, write_text, write_words
 from fedmin.core.holdings import Holdings
 from fedmin.core.kept import read_words
-from fedmin.core.result import Result, result_words, tables
+from fedmin.core.result import Result, tables
+from fedmin.core.result_files import result_words
 from fedmin.core.serialize import serialize
 from fedmin.engines.progress import News, Show
 from fedmin.engines.round import Run

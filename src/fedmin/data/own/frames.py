@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 import scipy.sparse
 
 from fedmin.core import checks
+from fedmin.core.raw_rows import column_values
 from fedmin.data.formats.columns import column_names, read_columns
 from fedmin.data.formats.files import DataFileError
 
@@ -136,30 +136,12 @@ def _of_file(site: str, path: Path, separator: str) -> Frame:
 
 
 def _of_columns(site: str, columns: Mapping[str, Any], word: str) -> Frame:
-    made = {str(name): _values(list(values)) for name, values in columns.items()}
+    made = {str(name): column_values(list(values)) for name, values in columns.items()}
     lengths = {len(values) for values in made.values()}
     if len(lengths) != 1:
         raise ValueError(f"site {site}: its columns have {sorted(lengths)} rows; all need as many")
     (count,) = lengths
     return Frame(site, made, [f"{word} {i}" for i in range(count)])
-
-
-def _values(values: list[Any]) -> np.ndarray:
-    """Numbers as they are; everything else as words."""
-    numbers = [v for v in values if not _nothing(v)]
-    if all(isinstance(v, int | float | np.number) and not isinstance(v, bool) for v in numbers):
-        return np.array([np.nan if _nothing(v) else float(v) for v in values])
-    return np.array(["" if _nothing(v) else _word(v) for v in values], object)
-
-
-def _nothing(value: Any) -> bool:
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(value, float | np.floating) and bool(np.isnan(value))
-
-
-def _word(value: Any) -> str:
-    return value.isoformat() if isinstance(value, datetime.date) else str(value)
 
 
 def _split(frame: Frame, client: str) -> list[Frame]:

@@ -18,9 +18,10 @@ import numpy as np
 
 from fedmin.core import checks
 from fedmin.core.federation import Federation
+from fedmin.core.raw_rows import MISSING
 from fedmin.data.own.frames import Frame, frames_of
 from fedmin.data.own.prepare import Prepare, fit
-from fedmin.data.own.schema import MISSING, agreed_kind, check_names, parsed
+from fedmin.data.own.schema import agreed_kind, check_names, parsed
 
 __all__ = ["Sites", "read"]
 

@@ -6,21 +6,17 @@ names the site, the file, the row and what to do.
 
 from __future__ import annotations
 
-import datetime
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from fedmin.core import checks
-from fedmin.data.formats.files import plain_number
+from fedmin.core.raw_rows import day, level, number
 from fedmin.data.own.frames import Frame, no_column
 
 KINDS = ("number", "category", "date")
-MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 MOST_LEVELS = 50  # of a category, if it has many rows; more are a text, or an id
-EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
 def check_names(frames: Sequence[Frame], needed: Mapping[str, str], features: Any) -> None:
@@ -107,29 +103,11 @@ def not_a_number(frame: Frame, name: str, i: int) -> str:
     )
 
 
-def number(text: str) -> float | None:
-    """A finite number, or None."""
-    try:
-        return plain_number(text.strip())
-    except ValueError:
-        return None
-
-
-def day(text: str) -> float | None:
-    """A date such as 2024-05-17 in days since 1970, or None."""
-    try:
-        found = datetime.datetime.fromisoformat(text.strip())
-    except ValueError:
-        return None
-    seconds = found.hour * 3600 + found.minute * 60 + found.second
-    return found.toordinal() - EPOCH + seconds / 86400
-
-
 def parsed(frame: Frame, name: str, kind: str, missing: Any) -> np.ndarray:
     """A column by its kind: f64 with NaN, or words with "" where nothing is."""
     values = frame.columns[name]
     if kind == "category":
-        words = [_level(v) if values.dtype.kind == "f" else v.strip() for v in values]
+        words = [level(v) if values.dtype.kind == "f" else v.strip() for v in values]
         return np.array(["" if word in missing else word for word in words], object)
     if values.dtype.kind == "f":
         wild = np.flatnonzero(np.isinf(values))
@@ -151,7 +129,3 @@ def parsed(frame: Frame, name: str, kind: str, missing: Any) -> np.ndarray:
             )
         found[i] = made
     return found
-
-
-def _level(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:g}"
