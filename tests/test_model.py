@@ -16,7 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 import fedmin
 from fedmin.core.files import text_of
 from fedmin.core.kept import DamagedError
-from fedmin.core.model import Model, unwrapped
+from fedmin.core.model import Model
+from fedmin.core.model_origin import unwrapped
 from fedmin.core.result import Result
 from fedmin.data import Prepare, read
 from fedmin.runs.config import Config

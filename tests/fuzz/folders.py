@@ -28,8 +28,8 @@ from .mutation import change_bytes, change_text, change_tree
 from .reducing import reduced_files
 
 Files = dict[str, bytes]
-READ = ("result.json", "history.csv", "ledger.csv", "model.npy", "model.json", "best.npy", "certificate.json",
-        "holdings.json", "environment.json", "run.toml")  # fmt: skip
+READ = ("result.json", "history.csv", "ledger.csv", "model.npy", "model.json", "best.npy",
+        "certificate.json", "holdings.json", "environment.json", "run.toml")  # fmt: skip
 PLAIN = """
 [data]
 name = "wine"

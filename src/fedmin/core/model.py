@@ -17,8 +17,17 @@ import numpy as np
 
 from fedmin.core.environment import __version__
 from fedmin.core.model_files import model_words, read_model_words, write_safetensors
+from fedmin.core.model_origin import (
+    data_of,
+    domain_of,
+    limits_of,
+    numbered,
+    predicts,
+    summary_of,
+    unwrapped,
+)
 from fedmin.core.preparation import About, Preparation
-from fedmin.core.problem import Problem, Wrapped, cut
+from fedmin.core.problem import Problem, cut
 from fedmin.core.raw_rows import number, plain_numbers, prepared, raw_columns
 from fedmin.core.rows import rows
 from fedmin.core.serialize import name_of
@@ -79,14 +88,14 @@ class Model:
             )
         about = result.about or About(())
         if not about.names:
-            about = replace(about, names=_numbered(problem))
+            about = replace(about, names=numbered(problem))
         run = {"method": type(result.method).__name__, "rounds": result.rounds,
                "seed": result.seed, "status": result.status}  # fmt: skip
         cited = (result.method.citation,) if result.method.citation else ()
         return cls(
             problem, np.asarray(result.solution), replace(about, lines=(), exact=()),
-            _limits(result), _domain(result.problem), _summary(result.certificate),
-            _data(result), run, cited,
+            limits_of(result), domain_of(result.problem), summary_of(result.certificate),
+            data_of(result), run, cited,
         )  # fmt: skip
 
     # ------------------------------------------------------------ what it is
@@ -292,50 +301,3 @@ class Model:
     def __repr__(self) -> str:
         of = f"{self.about.outcome!r} from {len(self.inputs)} columns"
         return f"Model({self.kind or 'of a function of your own'}, {of})"
-
-
-def unwrapped(problem: Any) -> Any:
-    """What predicts, without the set or the constraints around it."""
-    while isinstance(problem, Wrapped):
-        problem = problem.inner
-    return problem
-
-
-def predicts(problem: Any) -> bool:
-    """Whether a problem says what it predicts for a row."""
-    return callable(getattr(problem, "predict", None))
-
-
-def _numbered(problem: Any) -> tuple[str, ...]:
-    """Names of features that have none; of a problem that does not say how many, none."""
-    return tuple(f"x{j}" for j in range(getattr(problem, "features", 0)))
-
-
-def _limits(result: Any) -> tuple[dict[str, Any], ...]:
-    names, bounds = result.problem.limit_names(), result.problem.bounds()
-    found = result.certificate
-    values = [None] * len(names) if found is None else found.constraints
-    return tuple(
-        {"on": name, "limit": float(bound), "value": None if v is None else float(v + bound)}
-        for name, bound, v in zip(names, bounds, values, strict=True)
-    )
-
-
-def _domain(problem: Problem) -> str:
-    words = str(problem.domain)
-    return "" if words == "Free()" else words[:300]
-
-
-def _summary(certificate: Any) -> dict[str, Any]:
-    if certificate is None:
-        return {}
-    names = ("objective", "gradient", "gap", "convex", "violation", "feasible", "tolerance",
-             "best_stationarity", "measured")  # fmt: skip
-    return {name: getattr(certificate, name) for name in names}
-
-
-def _data(result: Any) -> dict[str, Any]:
-    found = {} if result.certificate is None else dict(result.certificate.data)
-    if result.about is not None and result.about.fingerprint:
-        found["sites"] = dict(result.about.fingerprint)
-    return found
