@@ -34,7 +34,8 @@ NOUNS = [
     "federation", "problem", "fitting", "column_problem", "method", "protocol", "channel",
     "participation", "ledger",
     "metrics", "stopping", "measured", "certificate", "constants", "privacy",
-    "result_files", "model_files", "model_origin", "model_table", "onnx_graph", "estimator", "model", "result",
+    "result_files", "model_files", "model_origin", "model_table", "onnx_graph", "estimator",
+    "model", "result",
 ]  # fmt: skip
 FILES = sorted(PACKAGE.rglob("*.py"))
 
