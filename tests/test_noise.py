@@ -609,3 +609,49 @@ def test_a_file_says_what_it_will_cost_and_runs(tmp_path, monkeypatch):
     assert set(result.epsilon) == {"client", "row"}
     assert max(result.epsilon.values()) <= 4.0
     assert f"after {result.rounds} rounds" in shown.output
+
+
+# ---------------------------------------------------------------- before round 0
+
+
+def test_what_is_told_once_is_counted_once():
+    each, once = Release("row", 2.0, 0.3), Release("row", 3.0, times=2, once=True)
+    whole = accountant.epsilon([each, once], 8, 1e-5)
+    # eight rounds and two releases before them, which is what dp-accounting makes of them
+    pld = accountant.epsilon([each._replace(times=8), once._replace(once=False)], 1, 1e-5)
+    assert whole == pytest.approx(pld)
+    assert accountant.epsilon([each, once], 0, 1e-5) == accountant.epsilon([once], 5, 1e-5) > 0
+    column = accountant.column([each, once], [0, 4, 8], 1e-5)
+    assert column[0] == accountant.epsilon([once], 0, 1e-5)
+    assert column[-1] == whole
+
+
+def test_columns_prepared_with_noise_are_in_epsilon(tested):
+    """What preparing told of rows and of clients is in the history, in budgets and in noise."""
+    from dataclasses import replace
+
+    from fedmin.core.preparation import About
+
+    told = (Release("row", 4.0, times=3), Release("client", 6.0))
+    about = About(("a", "b", "c"), told=told)
+    prepared = World(tested.problem, replace(tested.federation, about=about))
+    method = fedmin.FedSGD(0.3, batches=fedmin.PrivateRows(0.2, multiplier=2.0))
+    (unit,) = noise_of_runs.units(*fitted(prepared, method))
+    assert unit.releases == (Release("row", 2.0, 0.2), told[0]._replace(once=True))
+    result = run(prepared, method, rounds=4)
+    assert result.history["epsilon_row"][0] == accountant.epsilon([told[0]], 1, 1e-5)
+    assert result.epsilon["row"] == accountant.epsilon(unit.releases, 4, 1e-5)
+    asked = fedmin.FedSGD(0.3, batches=fedmin.PrivateRows(0.2, epsilon=5.0))
+    made, roster = fitted(prepared, asked)
+    alone, _ = fitted(tested, asked)
+    assert made.method.batches.multiplier > 1.02 * alone.method.batches.multiplier
+    assert 4.98 < noise_of_runs.spent(made, roster, 5)["row"][0] <= 5.0
+    channel = fedmin.chain(fedmin.Clip(0.5), fedmin.Noise(epsilon=3.0))
+    made, roster = fitted(prepared, fedmin.FedSGD(), channel)
+    assert 2.98 < noise_of_runs.spent(made, roster, 5)["client"][0] <= 3.0
+    few = fedmin.FedSGD(0.3, batches=fedmin.PrivateRows(0.2, epsilon=0.5))
+    with pytest.raises(ValueError, match="nothing is left of epsilon"):
+        fitted(prepared, few)
+    exact = World(tested.problem, replace(tested.federation, about=About(("a", "b", "c"))))
+    with pytest.raises(ValueError, match="no epsilon covers them"):
+        fitted(exact, method)

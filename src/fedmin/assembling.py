@@ -19,6 +19,7 @@ from fedmin.core.method import Method, complete
 from fedmin.core.metrics import Metric, Objective, Optimality, Scores, WolfeGap
 from fedmin.core.participation import Participation
 from fedmin.core.problem import Problem
+from fedmin.core.release import Release
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows
 from fedmin.core.stopping import Rule
@@ -53,6 +54,7 @@ def assemble(
     known = Known(
         tuple((rows.x.shape[1], np.asarray(rows.y)) for rows in held),
         federation.test is not None, federation.server_rows, lambda p: fitted(p, federation),
+        (federation.about.told or ()) if federation.about else (),
     )  # fmt: skip
     roster = federation.roster(participation.everyone)
     return assembled(
@@ -68,6 +70,7 @@ class Known(NamedTuple):
     tested: bool  # whether the server has test rows
     server_rows: Rows | None
     fit: Callable[[Problem], Problem]  # the problem as the rows of all make it
+    told: tuple[Release, ...] = ()  # by preparing their columns, with noise
 
 
 def assembled(
@@ -106,7 +109,7 @@ def assembled(
     over_atoms = "domain" in method.handles and problem.domain.has_atoms
     # a certificate is measured without noise: a run with noise has none
     certify = certificate and ("constraints" in method.handles or over_atoms) and not noisy
-    run = Run(problem, method, channel, participation, record, stop, start, certify)
+    run = Run(problem, method, channel, participation, record, stop, start, certify, known.told)
     run = private.fitted(run, roster, rounds)
     if start is not None:
         _check_begins(run, roster)
@@ -121,6 +124,8 @@ def _check_prepared(federation: Federation, method: Any, channel: Channel) -> No
     noisy = private.is_private(method, channel)
     if federation.about is None or not (noisy or channel.hides or channel.learns.noisy):
         return
+    if federation.about.told is not None and not channel.hides:
+        return  # with noise of its own, which is accounted
     who = type(method.batches if on_rows else channel).__name__
     why = "; no epsilon covers them" if noisy else ""
     raise ValueError(

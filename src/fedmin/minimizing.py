@@ -131,7 +131,8 @@ def carry_out(
     rounds, spent = private.affordable(run, roster, rounds)
     settings = Settings(rounds, seed, every, progress, checkpoint, interrupt, tap)
     told = exposed(run, roster)
-    if federation.about is not None and private.is_private(run.method, run.channel):
+    exact = federation.about is not None and federation.about.told is None
+    if exact and private.is_private(run.method, run.channel):
         told.append("privacy: tables were prepared by sums without noise: epsilon is without them")
     for words in told:
         warnings.warn(words, PrivacyWarning, stacklevel=3)

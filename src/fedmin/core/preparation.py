@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fedmin.core.release import Release
+
 OTHER = "other"  # the level of what is rarer than the smallest count, and of what was never seen
 Where = Callable[[int], str]  # where a row is, in words
 NOWHERE: Where = lambda i: f"row {i + 1}"
@@ -172,6 +174,7 @@ class About:
     fingerprint: Mapping[str, str] = field(default_factory=dict)  # SHA-256 of each site's rows
     lines: tuple[Any, ...] = ()  # what fitting the preparation sent, as a ledger has it
     exact: tuple[tuple[np.ndarray, ...], ...] = ()  # each site's x, y, weights in double precision
+    told: tuple[Release, ...] | None = None  # all that preparing told, with noise; None: without
 
 
 def _column(words: Mapping[str, Any]) -> Number | Category:

@@ -15,7 +15,8 @@ UNITS = ("client", "row")
 
 
 class Release(NamedTuple):
-    """What every round tells of one unit: `times` releases of a mechanism with noise.
+    """What every round tells of one unit, or what is told of it once before: `times` releases of a
+    mechanism with noise.
 
     >>> from fedmin.core.release import Release
     >>> Release("row", multiplier=1.0, rate=0.1, times=5).rate
@@ -29,6 +30,7 @@ class Release(NamedTuple):
     # not a Gaussian, but as concentrated as one of this multiplier, 1 / (2 multiplier^2): whole
     # numbers in a sum, choices by the exponential mechanism
     concentrated: bool = False
+    once: bool = False  # before round 0, as preparing columns is, and not in every round
 
 
 class Private(NamedTuple):

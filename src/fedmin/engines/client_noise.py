@@ -67,7 +67,8 @@ def noised(run: Run, noise: Noise, roster: Roster, rounds: int | None) -> Any:
     survivors = _survivors(run, noise, roster, stages[-1] if whole else None)
     shares, multiplier = np.asarray(roster.shares, float), noise.multiplier
     if multiplier is None:
-        multiplier = accountant.asked(client_release(run, roster, noise, 1.0), noise, rounds)
+        release = client_release(run, roster, noise, 1.0)
+        multiplier = accountant.asked(release, noise, rounds, run.before("client"))
     moved = float(shares.max()) * float(bound)
     ready = Noised(
         float(multiplier), None, noise.delta, noise.at, survivors, sensitivity=moved,

@@ -31,7 +31,7 @@ class Unit(NamedTuple):
     """What a run tells of one unit."""
 
     name: str  # "client" or "row"
-    releases: tuple[Release, ...]  # a round
+    releases: tuple[Release, ...]  # in every round, and once before
     delta: float
 
 
@@ -57,9 +57,10 @@ def units(run: Run, roster: Roster) -> tuple[Unit, ...]:
     noise, rows = client_noise.noise_of(run.channel), _rows(run.method)
     if isinstance(noise, Noised) and noise.multiplier is not None:
         release = client_noise.client_release(run, roster, noise, float(noise.multiplier))
-        found.append(Unit("client", (release,), float(noise.delta)))
+        found.append(Unit("client", (release, *run.before("client")), float(noise.delta)))
     if rows is not None:
-        found.append(Unit("row", (rows.release(_times(run, roster)),), float(rows.delta)))
+        release = rows.release(_times(run, roster))
+        found.append(Unit("row", (release, *run.before("row")), float(rows.delta)))
     if isinstance(run.stop, Budget):
         found = [unit._replace(delta=float(run.stop.delta)) for unit in found]
     return tuple(found)
@@ -154,7 +155,7 @@ def _with_private_rows(run: Run, roster: Roster, rounds: int | None) -> Run:
     times = _times(run, roster)
     if not unready:
         return run
-    multiplier = accountant.asked(trial.release(times), found, rounds)
+    multiplier = accountant.asked(trial.release(times), found, rounds, run.before("row"))
     ready = replace(trial, multiplier=multiplier)
     return replace(run, method=replace(method, batches=ready))
 

@@ -20,6 +20,7 @@ from fedmin.core.method import Exchange, Gathered, Method, Now, Relay, Reported,
 from fedmin.core.metrics import Metric
 from fedmin.core.participation import Participation
 from fedmin.core.problem import Problem
+from fedmin.core.release import Release
 from fedmin.core.result import Best
 from fedmin.core.rows import Columns, Rows, Shard
 from fedmin.core.stopping import Rule
@@ -41,11 +42,16 @@ class Run(eqx.Module):
     stop: Rule | None
     start: Array | None = None  # the first model, if it is not the problem's own
     certify: bool = eqx.field(default=False, static=True)  # the last model, on all rows
+    told: tuple[Release, ...] = eqx.field(default=(), static=True)  # with noise, before round 0
 
     @property
     def origin(self) -> Problem:
         """The problem as those see it who begin: its first x is that of the run."""
         return starting_at(self.problem, self.start)
+
+    def before(self, unit: str) -> tuple[Release, ...]:
+        """What was told of such a unit before round 0, with noise, by preparing columns."""
+        return tuple(each._replace(once=True) for each in self.told if each.unit == unit)
 
 
 def fluid(run: Run) -> Run:

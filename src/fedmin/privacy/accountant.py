@@ -45,7 +45,7 @@ def event(releases: Sequence[Release], rounds: int) -> Any:
             one = dp.GaussianDpEvent(each.multiplier)
             if each.rate < 1:
                 one = dp.PoissonSampledDpEvent(each.rate, one)
-        found.append(dp.SelfComposedDpEvent(one, each.times * rounds))
+        found.append(dp.SelfComposedDpEvent(one, each.times * (1 if each.once else rounds)))
     return dp.ComposedDpEvent(found)
 
 
@@ -70,6 +70,8 @@ def _epsilon(releases: tuple[Release, ...], rounds: int, delta: float, way: Way)
 def epsilon(releases: Iterable[Release], rounds: int, delta: float, way: Way = "pld") -> float:
     """epsilon after so many rounds of these releases of one unit, an upper bound.
 
+    Those that are told `once`, before round 0, are in it however few rounds there are.
+
     >>> from fedmin.core.release import Release
     >>> from fedmin.privacy.accountant import epsilon
     >>> one = [Release("row", multiplier=1.0, rate=0.1)]
@@ -78,8 +80,8 @@ def epsilon(releases: Iterable[Release], rounds: int, delta: float, way: Way = "
     >>> epsilon([], 200, 1e-5)
     0.0
     """
-    given = tuple(releases)
-    if not given or rounds == 0:
+    given = tuple(each for each in releases if each.once or rounds)
+    if not given:
         return 0.0
     if way == "pld" and any(each.concentrated for each in given):
         way = "rdp"
@@ -95,15 +97,28 @@ def _bare(release: Release) -> bool:
     return release.multiplier < LEAST
 
 
-def calibrated(release: Release, rounds: int, target: float, delta: float) -> float:
-    """The smallest multiplier, to 0.1 %, whose epsilon after so many rounds is at most `target`."""
-    return _calibrated(release._replace(multiplier=1.0), int(rounds), float(target), float(delta))
+def calibrated(
+    release: Release, rounds: int, target: float, delta: float, beside: Iterable[Release] = ()
+) -> float:
+    """The smallest multiplier, to 0.1 %, whose epsilon after so many rounds is at most `target`,
+    together with what is told `beside` it."""
+    like = release._replace(multiplier=1.0)
+    return _calibrated(like, int(rounds), float(target), float(delta), tuple(beside))
 
 
 @lru_cache(maxsize=256)
-def _calibrated(release: Release, rounds: int, target: float, delta: float) -> float:
+def _calibrated(
+    release: Release, rounds: int, target: float, delta: float, beside: tuple[Release, ...]
+) -> float:
     def enough(multiplier: float, way: Way = "pld") -> bool:
-        return epsilon([release._replace(multiplier=multiplier)], rounds, delta, way) <= target
+        all_of_it = [release._replace(multiplier=multiplier), *beside]
+        return epsilon(all_of_it, rounds, delta, way) <= target
+
+    if beside and epsilon(beside, rounds, delta) >= target:
+        raise ValueError(
+            f"what was told before round 0 costs epsilon = {epsilon(beside, rounds, delta):.4g} "
+            f"alone: nothing is left of epsilon = {target:g}"
+        )
 
     high = 1.0  # by RDP, which is quick and never too small; then down from there
     while not enough(high, "rdp"):
@@ -121,11 +136,13 @@ def _calibrated(release: Release, rounds: int, target: float, delta: float) -> f
     return high
 
 
-def asked(release: Release, given: Any, rounds: int | None) -> float:
+def asked(
+    release: Release, given: Any, rounds: int | None, beside: Iterable[Release] = ()
+) -> float:
     """The multiplier of a release by which a run has the epsilon that a mechanism is `given`."""
     if rounds is None:
         raise ValueError(f"{given}: epsilon needs to know the rounds; give multiplier=...")
-    return calibrated(release, rounds, float(given.epsilon), float(given.delta))
+    return calibrated(release, rounds, float(given.epsilon), float(given.delta), beside)
 
 
 def rounds_within(

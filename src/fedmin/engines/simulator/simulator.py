@@ -49,7 +49,7 @@ class Simulator(Engine):
 
     def run(self, run: Run, federation: Federation, settings: Settings) -> Result:
         """Run and return the result."""
-        bare = replace(run, certify=False)  # what is compiled does not depend on it
+        bare = replace(run, certify=False, told=())  # what is compiled does not depend on it
         spec, data, ledger = self.prepare(bare, federation)
         seed, every = settings.seed, settings.every
         stepper = Compiled(spec, bare, data, jax.random.key(seed), every, settings.rounds)
