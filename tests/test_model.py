@@ -12,14 +12,18 @@ import pytest
 import safetensors.numpy
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
+from typer.testing import CliRunner
 
 import fedmin
+from fedmin.cli.app import app
 from fedmin.core.files import text_of
 from fedmin.core.kept import DamagedError
 from fedmin.core.model import Model
 from fedmin.core.model_origin import unwrapped
+from fedmin.core.preparation import About
 from fedmin.core.result import Result
 from fedmin.data import Prepare, read
+from fedmin.reports.model_figure import model_figure
 from fedmin.runs.config import Config
 from fedmin.runs.folder import run_one
 from test_own_data import table
@@ -176,7 +180,7 @@ def test_onnx_says_the_same_of_raw_rows(case, tmp_path):
 ])  # fmt: skip
 def test_networks_in_onnx_and_safetensors(problem, tmp_path, rng):
     x = rng.normal(size=problem.size()).astype(np.float32)
-    model = Model(problem, x, fedmin.core.preparation.About(
+    model = Model(problem, x, About(
         tuple(f"x{j}" for j in range(problem.features))))  # fmt: skip
     some = rng.normal(size=(6, problem.features))
     session = onnxruntime.InferenceSession(model.onnx(tmp_path / "model.onnx"))
@@ -303,7 +307,7 @@ def test_a_problem_of_ones_own_is_given_to_load(tmp_path, rng):
     ("classes", 7, "classes is 7"),
 ])  # fmt: skip
 def test_what_is_wrong_with_a_file_is_said(tmp_path, key, value, words):
-    about = fedmin.core.preparation.About(("a", "b", "c"))
+    about = About(("a", "b", "c"))
     model = Model(fedmin.Logistic(3), np.zeros(3, np.float32), about)
     path = model.save(tmp_path / "model.json")
     path.write_text(text_of(json.loads(path.read_text("utf-8")) | {key: value}), "utf-8")
@@ -339,3 +343,38 @@ def test_a_run_from_a_file_leaves_its_model(tables, tmp_path):
     np.testing.assert_array_equal(
         model.predict(tmp_path / "a.csv"), outcome.result.model.predict(tables["a"])
     )
+
+
+def test_predict_and_explain_of_a_file(tables, tmp_path):
+    result = fitted(tables, *PROBLEMS["logistic"][:2])
+    folder, frame = result.save(tmp_path / "run"), tables["a"].drop(columns="died")
+    frame.to_csv(tmp_path / "rows.csv", index=False, sep=";")
+    call = lambda *words: CliRunner().invoke(app, list(map(str, words)))
+    out = tmp_path / "out.csv"
+    said = call("predict", folder, tmp_path / "rows.csv", "-o", out, "--separator", ";")
+    assert said.exit_code == 0, said.output
+    found = pandas.read_csv(out)
+    assert list(found.columns[: len(frame.columns)]) == list(frame.columns)
+    assert list(found["predicted died"]) == list(result.model.predict(frame))
+    odds = found[["probability of no", "probability of yes"]].to_numpy()
+    np.testing.assert_array_equal(odds, result.model.predict_proba(frame))
+    said = call("explain", folder / "model.json", "--plot", tmp_path / "a.png")
+    assert said.exit_code == 0, said.output
+    ratio = float(np.exp(result.model.coefficients[0, 0]))
+    assert "odds ratio" in said.output
+    assert f"{ratio:.5g}" in said.output
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    refused = call("predict", folder, tmp_path / "rows.csv", "-o", out)
+    assert refused.exit_code == 2
+    assert "no column 'age', which the model needs" in refused.stderr
+    refused = call("explain", tmp_path)
+    assert refused.exit_code == 2
+    assert "has no model.json" in refused.stderr
+
+
+@pytest.mark.parametrize("name", ["softmax", "poisson"])
+def test_every_linear_model_is_drawn(tmp_path, name):
+    made = PROBLEMS[name][0](3)
+    x = np.linspace(-1, 1, made.size(), dtype=np.float32)
+    model = Model(made, x, About(("a", "b", "c")))
+    assert model_figure(model, tmp_path / "a.png").stat().st_size > 5000

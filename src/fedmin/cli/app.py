@@ -1,5 +1,6 @@
 """The command line: demo, init, run, compare, plot, report, watch, reproduce, list, version;
-and in files of their own show, serve, join, deploy, tap and audit, and the groups keys and site.
+in files of their own show, serve, join, deploy, tap, audit, predict, explain, and the groups keys
+and site.
 
 What only one command needs is imported inside it. Bad input ends in one red line on standard error
 and exit code 2; a bug in one line too, exit code 70 and a file with its traceback (`main`).
@@ -11,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from fedmin.cli import audits, keys, machines, showing, site, tapped
+from fedmin.cli import audits, keys, machines, models, showing, site, tapped
 from fedmin.cli.errors import bugs_are_kept, check_out, plain_errors
 
 app = typer.Typer(
@@ -48,6 +49,7 @@ def every_command(
 app.add_typer(showing.group)
 app.add_typer(machines.group)
 app.add_typer(tapped.group)
+app.add_typer(models.group)
 app.add_typer(audits.group)
 app.add_typer(keys.group, name="keys")
 app.add_typer(site.group, name="site")

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+RATIOS = {"logit": "odds ratio", "log": "rate ratio"}  # exp of a coefficient
 MOST_LINES = 60  # of coefficients that are printed; the file has all of them
 
 
@@ -35,9 +36,13 @@ def coefficient_lines(model: Any) -> list[str]:
     order = np.arange(len(model.features))
     if len(order) > MOST_LINES:
         order = np.sort(np.argsort(-np.abs(weights).max(axis=0), kind="stable")[:MOST_LINES])
-    each = [["(intercept)", *(f"{b:.6g}" for b in model.intercept)]]
-    each += [[model.features[j], *(f"{a:.6g}" for a in model.coefficients[:, j])] for j in order]
-    lines = aligned([["feature", *head], *each])
+    ratio = RATIOS.get(model.link)
+    each = [["(intercept)", *(f"{b:.6g}" for b in model.intercept), *([""] * bool(ratio))]]
+    for j in order:
+        numbers = [f"{a:.6g}" for a in model.coefficients[:, j]]
+        ratios = [f"{np.exp(model.coefficients[0, j]):.5g}"] if ratio else []
+        each.append([model.features[j], *numbers, *ratios])
+    lines = aligned([["feature", *head, *([ratio] if ratio else [])], *each])
     if len(order) < len(model.features):
         lines.append(f"... the {len(order)} that count most, of {len(model.features)}")
     return lines

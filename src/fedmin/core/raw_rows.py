@@ -53,7 +53,9 @@ def raw_columns(source: Any, inputs: Sequence[str]) -> Raw:
 
 def _given(source: Any, inputs: Sequence[str]) -> tuple[Mapping[str, Any], str]:
     if isinstance(source, str | Path):
-        return _file(Path(source))
+        return file_columns(Path(source))
+    if isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], Mapping):
+        return source  # of `file_columns`
     if isinstance(source, Mapping):
         return {str(name): values for name, values in source.items()}, "row"
     if hasattr(source, "columns") and hasattr(source, "to_numpy"):  # pandas and polars
@@ -68,7 +70,8 @@ def _given(source: Any, inputs: Sequence[str]) -> tuple[Mapping[str, Any], str]:
     return {name: matrix[:, j].tolist() for j, name in enumerate(inputs)}, "row"
 
 
-def _file(path: Path) -> tuple[dict[str, Any], str]:
+def file_columns(path: Path, separator: str = ",") -> tuple[dict[str, Any], str]:
+    """The columns of a file as they are written there, and what one of its rows is called."""
     if path.suffix == ".parquet":
         try:
             import pyarrow.parquet  # type: ignore[import-untyped]
@@ -76,7 +79,9 @@ def _file(path: Path) -> tuple[dict[str, Any], str]:
             raise ValueError(f"{path}: Parquet needs pyarrow: pip install fedmin[pandas]") from None
         return pyarrow.parquet.read_table(path).to_pydict(), f"{path.name}, row"
     text = read_text(path).removeprefix("\ufeff")
-    lines = [line for line in csv.reader(io.StringIO(text, newline="")) if line]
+    lines = [
+        line for line in csv.reader(io.StringIO(text, newline=""), delimiter=separator) if line
+    ]
     if not lines:
         raise ValueError(f"{path}: it is empty; its first line must have the names of the columns")
     head, *rows = lines
