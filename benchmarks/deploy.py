@@ -18,7 +18,8 @@ from typing import Any
 
 import grpc
 
-from fedmin.engines.transports.grpc import frames, joining, listener, road
+from fedmin.engines.transports.grpc import frames, joining, listener
+from fedmin.engines.transports.grpc.streams import Streams
 from fedmin.privacy.authority import make_authority, sign
 from fedmin.privacy.identity import Identity, make_request
 
@@ -100,7 +101,7 @@ def ours(hub: Identity, sites: list[Identity], size: int, rounds: int) -> float:
         site = joining.Site(me, f"{HOST}:{port.port}", {}, functools.partial(lambda _: half))
         run = joining.Joined(site, lambda: "").run()
         asyncio.run_coroutine_threadsafe(run, listener.streams_loop())
-    streams = road.Streams.__new__(road.Streams)
+    streams = Streams.__new__(Streams)
     streams.listener, streams.names, streams.sealed = port, names, False
     streams.patience, streams.interrupt, streams.away, streams.delays = 60, lambda: "", set(), {}
     questions = dict.fromkeys(range(len(sites)), bytes(size))

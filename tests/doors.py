@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from fedmin.engines.sessions.road import Transport
+from fedmin.engines.sessions.transport import Transport
 from fedmin.privacy.departures import Departures
 from fedmin.runs.agreement import hello_of
 from fedmin.runs.config import Config
@@ -52,7 +52,7 @@ class Site:
 
 
 class Here(Transport):
-    """The road to them."""
+    """The transport to them."""
 
     def __init__(self, sites: list[Site], strike: Callable[[int], int | None]):
         self.sites, self.strike, self.count = sites, strike, 0
@@ -92,7 +92,7 @@ class Door:
                 found[name] = told(site.file, site.own, log, data)
         return found
 
-    def road(self, messages, roster, **_):
+    def transport(self, messages, roster, **_):
         return Here([self.sites[name] for name in roster.names], self.strike)
 
     def welcome(self, words):

@@ -20,7 +20,7 @@ from fedmin.cli.app import app
 from fedmin.data import join_parties, read_party
 from fedmin.engines.sessions.seal import Sealer
 from fedmin.engines.sessions.wire import MessageError
-from fedmin.engines.transports.grpc.road import SiteStreams
+from fedmin.engines.transports.grpc.streams import SiteStreams
 from fedmin.privacy import intersection
 from fedmin.privacy.alignment import AlignmentError, Ids, Leader, Member, align
 from fedmin.privacy.authority import make_authority, sign

@@ -28,8 +28,9 @@ from fedmin.engines.sessions.checkpoint import Checkpoint
 from fedmin.engines.sessions.halves import Own, Terms, run_halves
 from fedmin.engines.sessions.phase import QuorumError
 from fedmin.engines.sessions.site import SiteSession
-from fedmin.engines.transports.grpc import frames, joining, listener, road
+from fedmin.engines.transports.grpc import frames, joining, listener
 from fedmin.engines.transports.grpc.frames import FrameError, Message, Reader, pieces, said
+from fedmin.engines.transports.grpc.streams import Streams
 from fedmin.minimizing import assemble
 from fedmin.privacy.authority import make_authority, revoke, sign
 from fedmin.privacy.identity import Identity, make_request
@@ -106,7 +107,7 @@ def over_grpc(keys, pieces_, federation, terms, settings, change=lambda half, na
         return change(Half(session), name)
 
     def open_sites(server, folders):
-        streams = road.Streams(port, server.messages, roster, patience=15)
+        streams = Streams(port, server.messages, roster, patience=15)
         port.welcome({})
         return streams
 
@@ -232,7 +233,7 @@ def door(keys):
     )
     Sites(keys, lambda name, welcome: answers, inside.port, names=("a",))
     messages = SimpleNamespace(sealed=False, training=None, evaluation=None)
-    streams = road.Streams.__new__(road.Streams)
+    streams = Streams.__new__(Streams)
     streams.listener, streams.names, streams.sealed = inside, NAMES, messages.sealed
     streams.patience, streams.interrupt, streams.away, streams.delays = 30, lambda: "", set(), {}
     yield streams

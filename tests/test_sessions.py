@@ -24,9 +24,9 @@ from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.checkpoint import CheckpointError
 from fedmin.engines.sessions.halves import Halves
 from fedmin.engines.sessions.packets import ClientError
-from fedmin.engines.sessions.road import Transport
 from fedmin.engines.sessions.server import QuorumError, ServerSession
 from fedmin.engines.sessions.site import Place, SiteSession, run_name
+from fedmin.engines.sessions.transport import Transport
 from fedmin.engines.sessions.wire import Envelope, MessageError
 from fedmin.engines.transports.memory import Memory
 from parted import problems, split

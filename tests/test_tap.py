@@ -178,7 +178,7 @@ def test_what_is_no_tap_is_refused(tmp_path):
 def test_the_command_line(tmp_path):
     file, tap = tmp_path / "run.toml", tmp_path / "tap"
     text = (
-        '[data]\nname = "wine"\n[partition]\nname = "iid"\nclients = 2\n'
+        '[data]\nname = "wine"\nstandardize = true\n[partition]\nname = "iid"\nclients = 2\n'
         '[problem]\nname = "softmax"\n[method]\nname = "fedsgd"\nstep = 1e-6\n'
         '[run]\nrounds = 1\nengine = "loopback"\n'
     )

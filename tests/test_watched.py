@@ -6,7 +6,7 @@ import pytest
 
 import doors
 from fedmin.engines.sessions import wire
-from fedmin.engines.sessions.road import Transport
+from fedmin.engines.sessions.transport import Transport
 from fedmin.runs import presence
 from fedmin.runs.presence import NAME, Watched
 from fedmin.runs.watch import current_page
@@ -48,11 +48,11 @@ def test_who_comes_and_goes_is_seen_with_the_time(watched, tmp_path):
         return {one.site: (one.here, one.since) for one in presence.load(tmp_path)}
 
     assert seen() == {"a": (False, ""), "b": (False, "")}
-    watched.road.there = {0, 1}
+    watched.transport.there = {0, 1}
     (_, came), (_, too) = seen().values()
     assert came
     assert too
-    watched.road.there = {0}
+    watched.transport.there = {0}
     later = seen()
     assert later["a"] == (True, came)  # since it came, not since it was seen last
     assert later["b"][0] is False
@@ -60,10 +60,10 @@ def test_who_comes_and_goes_is_seen_with_the_time(watched, tmp_path):
 
 
 def test_rounds_delays_and_bytes_are_those_of_the_messages(watched, tmp_path):
-    watched.road.there = {0, 1}
+    watched.transport.there = {0, 1}
     for t in range(3):
         watched.deliver({i: ask(t, i) for i in (0, 1)}, before={1: b"12345"})
-    watched.road.there = {0}
+    watched.transport.there = {0}
     watched.deliver({i: ask(3, i) for i in (0, 1)})
     watched.look()
     a, b = presence.load(tmp_path)
@@ -74,7 +74,7 @@ def test_rounds_delays_and_bytes_are_those_of_the_messages(watched, tmp_path):
 
 
 def test_a_server_that_is_started_again_goes_on_counting(watched, tmp_path):
-    watched.road.there = {0, 1}
+    watched.transport.there = {0, 1}
     watched.deliver({0: ask(0, 0)})
     watched.look()
     again = Watched(Road(), ("a", "b"), tmp_path)

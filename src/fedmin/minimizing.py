@@ -23,7 +23,7 @@ from fedmin.core.roster import Roster
 from fedmin.core.stopping import Rule
 from fedmin.domains import Entries
 from fedmin.engines import private
-from fedmin.engines.auditing import Observers, Plan, cut, findings, public_of
+from fedmin.engines.auditing import AuditSettings, Observers, cut, findings, public_of
 from fedmin.engines.drive import Engine, Interrupt, Settings
 from fedmin.engines.messages import messages_of
 from fedmin.engines.observing import Before, Scene, first_states
@@ -214,10 +214,10 @@ def audit(
         reached = Simulator().run(whole, federation, settings)
         before = Before(reached.server, reached.clients, reached.memory)
     effort = Effort(steps)
-    plan = Plan(observers, public_of(federation, image), effort, seed)
+    how = AuditSettings(observers, public_of(federation, image), effort, seed)
     scene = Scene(run, few, before, rounds, seed)
     title = f"{type(method).__name__}, {channel}"
-    return Audit(title, rounds + 1, size, findings(run, scene, plan), image)
+    return Audit(title, rounds + 1, size, findings(run, scene, how), image)
 
 
 def _batch_of(method: Method, federation: Federation) -> int:

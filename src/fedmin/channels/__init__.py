@@ -1,4 +1,4 @@
-"""Channels: the stages of the road from a client's reply to the sum that the server learns.
+"""Channels: the stages between a client's reply and the sum that the server learns.
 
 One idea a file, one line in `CHANNELS`. May import: core. To add one, follow CONTRIBUTING.md,
 "Add a channel", or copy `clip.py`, the shortest that does something.

@@ -86,7 +86,7 @@ def _say(peer: str, why: str) -> None:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def logged() -> Iterator[None]:
     """Failed handshakes are in the server's log from here on; gRPC must not have started yet."""
     if "grpc" in sys.modules:  # it has read its settings already: of a program that is not ours
         yield

@@ -53,7 +53,7 @@ def serve(
         if port_file is not None:
             write_text(port_file, f"{port}\n")
 
-    with handshakes.told():  # before gRPC begins
+    with handshakes.logged():  # before gRPC begins
         from fedmin.core.files import write_text
         from fedmin.runs.config import Config
         from fedmin.runs.serving import Place, serve

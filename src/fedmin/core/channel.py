@@ -1,4 +1,4 @@
-"""The road from a client's reply to the sum that the server learns, and what it shows on the way.
+"""From a client's reply to the sum that the server learns, and what is shown on the way.
 
 A channel has a client half (`encode`, with a memory of its own a client), the one place where two
 clients meet (`combine`), and a server half (`decode`, with a state of its own). Engines sum what
@@ -64,7 +64,7 @@ class Learns(NamedTuple):
 
 
 class Channel(eqx.Module):
-    """A road that changes nothing; subclasses override what they change.
+    """A channel that changes nothing; subclasses override what they change.
 
     >>> import jax, jax.numpy as jnp, fedmin
     >>> now = fedmin.Now(jnp.int32(0), jax.random.key(0), jax.random.key(1))
@@ -83,7 +83,7 @@ class Channel(eqx.Module):
     hides: ClassVar[bool] = False
     # a round happens even if nobody came: who did is not to be seen
     goes_on: ClassVar[bool] = False
-    # noise is added on the road, by either half
+    # noise is added, by either half
     noises: ClassVar[bool] = False
     # sites sign what they send, with the keys that the roster pins
     signs: ClassVar[bool] = False

@@ -5,6 +5,6 @@
     sessions/      the two halves, server and site, as state machines over checked messages
     transports/    roads between them: memory (loopback), processes
 
-May import: core, channels, client. An engine never names a method. To add a road, copy
+May import: core, channels, client. An engine never names a method. To add a transport, copy
 `transports/memory.py`.
 """

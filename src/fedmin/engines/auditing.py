@@ -16,7 +16,7 @@ from fedmin.privacy.policy import innermost
 Observers = Sequence[Sequence[str]]
 
 
-class Plan(NamedTuple):
+class AuditSettings(NamedTuple):
     """How an audit goes about it."""
 
     observers: Observers | None  # coalitions by name; None: those that `usual` has
@@ -85,13 +85,14 @@ def view_of(scene: Scene, observers: Sequence[str]) -> View:
     return scene.server_sums(clients)
 
 
-def findings(run: Run, scene: Scene, plan: Plan) -> tuple[Finding, ...]:
+def findings(run: Run, scene: Scene, settings: AuditSettings) -> tuple[Finding, ...]:
     """Every observer's view, attacked."""
-    wanted = usual(scene) if plan.observers is None else [tuple(each) for each in plan.observers]
-    return tuple(_finding(run, scene, view_of(scene, each), plan) for each in wanted)
+    given = settings.observers
+    wanted = usual(scene) if given is None else [tuple(each) for each in given]
+    return tuple(_finding(run, scene, view_of(scene, each), settings) for each in wanted)
 
 
-def _finding(run: Run, scene: Scene, view: View, plan: Plan) -> Finding:
+def _finding(run: Run, scene: Scene, view: View, settings: AuditSettings) -> Finding:
     z, y = scene.held(view)
     shape = z.shape
 
@@ -109,7 +110,7 @@ def _finding(run: Run, scene: Scene, view: View, plan: Plan) -> Finding:
         whole(view.message), view.seen, z.reshape(-1, shape[-1]), y.reshape(-1),
         whole(view.behind), cuts, first,
     )  # fmt: skip
-    outcome = attacked(target, plan.public, plan.effort, plan.seed)
+    outcome = attacked(target, settings.public, settings.effort, settings.seed)
     names = tuple(scene.roster.names[i] for i in view.victims)
     words = _words(scene, view)
     return Finding(view.observers, names, words, outcome, z.reshape(-1, shape[-1]))

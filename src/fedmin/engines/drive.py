@@ -87,7 +87,7 @@ class Stepper(ABC):
         """The form of what is recorded, where a run can go on without being begun; else None."""
         return None
 
-    def told(self) -> dict[str, int]:
+    def control_sent(self) -> dict[str, int]:
         """Bytes that served checkpoints since this was asked last, by direction and kind."""
         return {}
 
@@ -228,7 +228,7 @@ def _drive(
             length = int(length * wanted / max(took, 1e-4)) + 1
     if keeper is not None:
         keeper.close(stepper, books[0], spent)
-        books[0].ledger.add_control(stepper.told())  # where nothing was kept after it
+        books[0].ledger.add_control(stepper.control_sent())  # where nothing was kept after it
     return Driven(books, compile_seconds, spent)
 
 

@@ -21,11 +21,11 @@ from fedmin.engines.round import (
     TOLD,
     Notice,
     Run,
+    channel_words,
     combined_zeros,
     delivered,
     known,
     split_report,
-    told_by,
 )
 from fedmin.engines.sessions import wire
 
@@ -133,7 +133,7 @@ def _forms(
         sent, _ = jax.eval_shape(channel.encode, up, memory, now)
         if trip.reduce == "sum":
             sent = jax.eval_shape(_weighed, channel, sent, jnp.asarray(roster.shares[0]), kept)
-        told = jax.eval_shape(lambda t=trip, k=kept: told_by(channel, t, _zeros(k)))
+        told = jax.eval_shape(lambda t=trip, k=kept: channel_words(channel, t, _zeros(k)))
         down = {**down, TOLD: told} if told else down
         protocol = channel.protocol(sent) if channel.hides else None
         found.append(TripForm(trip, down, up, sent, memory, kept, protocol))

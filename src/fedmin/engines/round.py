@@ -155,7 +155,7 @@ def delivered(relay: Relay, combined: Any) -> dict[str, Any]:
 TOLD = "agreed"  # what the part of a message down is called that is the channel's
 
 
-def told_by(channel: Channel, trip: Trip, memory: Any, held: Any = False) -> dict[str, Any]:
+def channel_words(channel: Channel, trip: Trip, memory: Any, held: Any = False) -> dict[str, Any]:
     """What the channel's server half tells all clients with an exchange.
 
     Where an exchange of the round before this one was the channel's own (`held`), this one is too,
@@ -167,7 +167,9 @@ def told_by(channel: Channel, trip: Trip, memory: Any, held: Any = False) -> dic
     return jax.tree.map(lambda a: jnp.where(held, jnp.zeros_like(a), a), told)
 
 
-def with_told(down: dict[str, Any], trip: Trip, told: dict[str, Any], population: int) -> Any:
+def with_channel_words(
+    down: dict[str, Any], trip: Trip, told: dict[str, Any], population: int
+) -> Any:
     """What goes down, with what the channel tells beside it."""
     if not told:
         return down
@@ -207,7 +209,7 @@ def site_part(
         fine = payload.all_finite(up) if check else jnp.array(True)
     else:
         fine = jax.lax.cond(check, payload.all_finite, lambda _: jnp.array(True), up)
-    if isinstance(trip, Relay):  # a channel is the road to the server
+    if isinstance(trip, Relay):  # a channel leads to the server
         return up, state, memory, fine
     assert isinstance(trip, Exchange)
     own = Now(now.round, now.key, jax.random.fold_in(now.secret, COHORT))
@@ -240,7 +242,7 @@ def server_part(
     sum is not finite everything stays as it was.
     """
     learnt: Sum | Gathered
-    kept, told = memory, told_by(channel, exchange, memory, held)
+    kept, told = memory, channel_words(channel, exchange, memory, held)
     said: dict[str, Array] = {}
     if exchange.reduce == "sum":
         total, kept = channel.decode(combined, memory, cohort, now)

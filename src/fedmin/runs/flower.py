@@ -31,7 +31,7 @@ from fedmin.core.files import write_whole
 from fedmin.engines.sessions.packets import ClientError
 from fedmin.engines.sessions.wire import MessageError
 from fedmin.engines.transports.flower.grid import GridDoor, Nodes, Opening, heard, said
-from fedmin.engines.transports.grpc.road import StreamDoor
+from fedmin.engines.transports.grpc.streams import StreamDoor
 from fedmin.privacy.authority import make_authority, read_request, sign
 from fedmin.privacy.certificates import AUTHORITY, CERTIFICATE, REVOKED, said_by
 from fedmin.privacy.departures import Departures

@@ -15,7 +15,7 @@ from fedmin.engines.sessions.guarded import GuardedSite
 from fedmin.engines.sessions.site import SiteSession, run_name
 from fedmin.engines.sessions.tap import Tap
 from fedmin.engines.transports.grpc.joining import Site, join
-from fedmin.engines.transports.grpc.road import largest_ask
+from fedmin.engines.transports.grpc.streams import largest_ask
 from fedmin.privacy.departures import Departures
 from fedmin.privacy.endorsed import believed, endorsement, signing_key
 from fedmin.privacy.identity import Identity

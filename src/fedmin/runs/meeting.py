@@ -34,7 +34,7 @@ from fedmin.engines.sessions.seal import Sealer
 from fedmin.engines.sessions.wire import MessageError
 from fedmin.engines.transports.grpc.frames import PROTOCOL
 from fedmin.engines.transports.grpc.joining import JoinError, Site, join
-from fedmin.engines.transports.grpc.road import SLACK, SiteStreams, StreamDoor
+from fedmin.engines.transports.grpc.streams import SLACK, SiteStreams, StreamDoor
 from fedmin.privacy.alignment import AlignmentError, Ids, Leader, Member, check_common
 from fedmin.privacy.certificates import KeysError
 from fedmin.privacy.departures import Departures
@@ -269,7 +269,7 @@ class _Carried:
         self.door, self.names, self.first = door, names, names.index(leader)
         self.said: dict[str, dict[str, Any]] = {}
         largest = A_ROW * rows * len(names)
-        self.road = SiteStreams(door, names, largest + SLACK, interrupt=interrupt)
+        self.streams = SiteStreams(door, names, largest + SLACK, interrupt=interrupt)
         door.check_ready = self._ready
         meeting = {"meeting": secrets.token_hex(16), "parties": list(names), "leader": leader}
         door.welcome({"align": {**meeting, "largest": largest}})
@@ -292,7 +292,7 @@ class _Carried:
 
     def _all_ready(self) -> list[int]:
         while len(self.said) < len(self.names):
-            if why := self.road.interrupt():
+            if why := self.streams.interrupt():
                 raise QuorumError(why)
             self.door.changed.clear()
             self.door.changed.wait(0.2)
@@ -300,7 +300,7 @@ class _Carried:
 
     def _step(self, step: int, packets: Mapping[int, Packets]) -> dict[int, Packets]:
         messages = {i: packed(step, theirs) for i, theirs in packets.items()}
-        replies = self.road.deliver(messages)
+        replies = self.streams.deliver(messages)
         missing = [self.names[i] for i in messages if i not in replies]
         if missing:
             raise QuorumError(f"{', '.join(missing)} did not answer step {step}")

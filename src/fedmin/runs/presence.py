@@ -20,7 +20,7 @@ from fedmin.core.kept import DamagedError, read_words, value_of
 from fedmin.engines.round import SiteState
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.places import Place
-from fedmin.engines.sessions.road import Transport
+from fedmin.engines.sessions.transport import Transport
 from fedmin.reports import tables
 
 NAME = "presence.json"
@@ -78,10 +78,10 @@ def section(folder: Path) -> str:
 
 
 class Watched(Transport):
-    """A road whose sites are watched, and what is seen of them is kept in a folder."""
+    """A transport whose sites are watched, and what is seen of them is kept in a folder."""
 
-    def __init__(self, road: Transport, names: Sequence[str], folder: Path):
-        self.road, self.path = road, folder / NAME
+    def __init__(self, transport: Transport, names: Sequence[str], folder: Path):
+        self.transport, self.path = transport, folder / NAME
         self.sites = [Presence(name) for name in names]
         with contextlib.suppress(ValueError, OSError):  # of a server before this one
             before = {each.site: each for each in load(folder)}
@@ -99,8 +99,8 @@ class Watched(Transport):
         enough: int | None = None,
         before: Mapping[int, bytes] = {},
     ) -> dict[int, bytes]:
-        replies = self.road.deliver(messages, deadline, enough, before)
-        delays = getattr(self.road, "delays", {})
+        replies = self.transport.deliver(messages, deadline, enough, before)
+        delays = getattr(self.transport, "delays", {})
         for i, data in messages.items():
             one = self.sites[i]
             one.down += len(data) + len(before.get(i, b""))
@@ -117,7 +117,7 @@ class Watched(Transport):
 
     def look(self) -> None:
         """See who is there now, and keep it."""
-        there = self.road.here()
+        there = self.transport.here()
         for i, one in enumerate(self.sites):
             here = there is None or i in there
             if here != one.here:
@@ -131,19 +131,19 @@ class Watched(Transport):
             self.look()
 
     def here(self) -> set[int] | None:
-        return self.road.here()
+        return self.transport.here()
 
     def states(self) -> list[SiteState] | None:
-        return self.road.states()
+        return self.transport.states()
 
     def go_on(self, done: int) -> None:
-        self.road.go_on(done)
+        self.transport.go_on(done)
 
     def checkpointed(self) -> None:
-        self.road.checkpointed()
+        self.transport.checkpointed()
 
     def close(self) -> None:
         self.ended.set()
         self.thread.join()
         self.look()
-        self.road.close()
+        self.transport.close()

@@ -18,9 +18,9 @@ from fedmin.engines.drive import Settings
 from fedmin.engines.progress import Show
 from fedmin.engines.sessions.checkpoint import Checkpoint
 from fedmin.engines.sessions.halves import Own, Terms, run_halves
-from fedmin.engines.sessions.road import Transport
 from fedmin.engines.sessions.server import ServerSession
-from fedmin.engines.transports.grpc.road import StreamDoor
+from fedmin.engines.sessions.transport import Transport
+from fedmin.engines.transports.grpc.streams import StreamDoor
 from fedmin.engines.weighing import count_lines
 from fedmin.judging import judged_apart
 from fedmin.privacy.identity import Identity
@@ -82,10 +82,10 @@ class Door(Protocol):
         """What some sites answer to a question before the run."""
         ...
 
-    def road(
+    def transport(
         self, messages: Any, roster: Roster, *, patience: float, interrupt: Callable[[], str]
     ) -> Transport:
-        """The road to the sites."""
+        """The transport to the sites."""
         ...
 
     def welcome(self, words: dict[str, Any]) -> None:
@@ -184,10 +184,10 @@ class _Served:
             [float(share) for share in roster.shares], None,
         )  # fmt: skip
 
-        def carry(checkpoint: Checkpoint, heard: Show) -> Result:
-            return self._carry(agreed, own, image, checkpoint, heard)
+        def run_from(checkpoint: Checkpoint, heard: Show) -> Result:
+            return self._run_from(agreed, own, image, checkpoint, heard)
 
-        return in_folder(self.job, agreed.pieces, self.folder, progress, carry, held._asdict())
+        return in_folder(self.job, agreed.pieces, self.folder, progress, run_from, held._asdict())
 
     def _shapes(self) -> dict[str, Any]:
         """What each site says of its rows; a server that goes on has heard it before."""
@@ -223,7 +223,7 @@ class _Served:
         test: Rows | None = whole(self.files.test)
         return Own(whole(self.files.server_rows), test)
 
-    def _carry(
+    def _run_from(
         self, agreed: Agreed, own: Own, image: Any, checkpoint: Checkpoint, heard: Show
     ) -> Result:
         chosen, roster, terms = agreed.pieces.options, agreed.roster, agreed.terms
@@ -239,7 +239,7 @@ class _Served:
         )
 
         def open_sites(server: ServerSession, _: Any) -> Transport:
-            road = self.door.road(
+            transport = self.door.transport(
                 server.messages, roster, patience=max(terms.wait, terms.deadline),
                 interrupt=self.interrupt,
             )  # fmt: skip
@@ -253,7 +253,7 @@ class _Served:
                 "identities": self.identities,
                 "counts": None if self.counts is None else self.counts.tolist(),
             })  # fmt: skip
-            return Watched(road, roster.names, self.folder)
+            return Watched(transport, roster.names, self.folder)
 
         limits = Terms(terms.quorum, terms.deadline, terms.secrets == "system", journal=True)
         result = run_halves(agreed.run, roster, own, open_sites, settings, limits)

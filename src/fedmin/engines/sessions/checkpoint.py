@@ -133,7 +133,7 @@ class Keeper:
         """Write a checkpoint; every other party keeps its own first."""
         begin, ledger = time.monotonic(), book.ledger
         stepper.keep(book.done)
-        ledger.add_control(stepper.told())
+        ledger.add_control(stepper.control_sent())
         words = {
             "spent": spent, "status": book.status, "reason": book.reason,
             "recorded": len(book.rounds), "ledger": ledger.exceptions(), "notes": stepper.notes(),
@@ -205,7 +205,7 @@ class Keeper:
         book.ledger.counts = arrays["counts"].tolist()
         book.ledger.evaluated = list(book.rounds)
         book.ledger.enter(words["ledger"])
-        book.ledger.add_control(stepper.told())
+        book.ledger.add_control(stepper.control_sent())
         if words["status"] not in ("interrupted", "done"):
             book.status, book.reason = words["status"], words["reason"]
         stepper.state = jax.tree.map(_placed, stepper.state, arrays["state"])

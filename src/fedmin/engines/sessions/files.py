@@ -35,7 +35,7 @@ DIGEST = hashlib.sha256().digest_size
 PIECE = 1 << 20
 NAME = re.compile(r"checkpoint-(\d{9,18})\.bin")
 
-Form = Callable[[dict[str, Any]], Any]  # from a file's words to the shapes of its arrays
+Shapes = Callable[[dict[str, Any]], Any]  # from a file's words to the shapes of its arrays
 
 
 class CheckpointError(ValueError):
@@ -90,7 +90,7 @@ class Files:
             with contextlib.suppress(DamagedCheckpointError):
                 self.words(path)
 
-    def whole(self, form: Form) -> Iterator[tuple[dict[str, Any], Any]]:
+    def whole(self, form: Shapes) -> Iterator[tuple[dict[str, Any], Any]]:
         """Words and arrays of those that are whole, newest first; the others are named."""
         for path in self.found():
             try:
@@ -98,14 +98,14 @@ class Files:
             except DamagedCheckpointError as error:
                 warnings.warn(f"{error}; it is passed over", RuntimeWarning, stacklevel=5)
 
-    def at(self, done: int, form: Form) -> tuple[dict[str, Any], Any]:
+    def at(self, done: int, form: Shapes) -> tuple[dict[str, Any], Any]:
         """Words and arrays of the checkpoint after so many rounds."""
         path = self.path(done)
         if not path.exists():
             raise DamagedCheckpointError(f"{path} is not there: nothing was kept of round {done}")
         return self.read(path, form)
 
-    def read(self, path: Path, form: Form) -> tuple[dict[str, Any], Any]:
+    def read(self, path: Path, form: Shapes) -> tuple[dict[str, Any], Any]:
         """Words and arrays of one file."""
         words, length = self.words(path)
         with _named(path), path.open("rb") as file:

@@ -25,10 +25,10 @@ from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.checkpoint import Keeper, belongings
 from fedmin.engines.sessions.files import LostError
 from fedmin.engines.sessions.phase import Absence, QuorumError
-from fedmin.engines.sessions.road import Journaled, RestartedError, Transport
 from fedmin.engines.sessions.server import ServerSession
 from fedmin.engines.sessions.site import run_name
 from fedmin.engines.sessions.tap import Tap, Tapped
+from fedmin.engines.sessions.transport import Journaled, RestartedError, Transport
 from fedmin.engines.weighing import certificate_lines, ledger_of
 
 
@@ -110,7 +110,7 @@ class Halves(Stepper):
         finally:
             self.server.used = now
 
-    def told(self) -> dict[str, int]:
+    def control_sent(self) -> dict[str, int]:
         sent, self.control = dict(self.control), Counter()
         return sent
 
@@ -218,7 +218,7 @@ class Halves(Stepper):
                 if self.sealed and not self.keyed and not self.transport.replaying:
                     self._exchange_keys(t)
                 open(t)
-                self._carry()
+                self._ask_and_take()
                 return
             except RestartedError:
                 server.state, server.used = before[0], before[1].copy()
@@ -230,9 +230,9 @@ class Halves(Stepper):
         if self.goes_on:  # what a site sealed for a server that was killed, no key opens any more
             self.unsettled = {**self._everybody(t), **self.unsettled}
         self.server.open_setup(t)
-        self._carry()
+        self._ask_and_take()
 
-    def _carry(self) -> None:
+    def _ask_and_take(self) -> None:
         server = self.server
         while asks := server.asks():
             if self.sealed and not self.keyed and not self.transport.replaying:
@@ -247,7 +247,7 @@ class Halves(Stepper):
 
 
 class Terms(NamedTuple):
-    """On which terms a round counts without some of its sites, and what else a road needs."""
+    """On which terms a round counts without some of its sites, and what else a transport needs."""
 
     quorum: float = 1.0  # the least share of those who are asked that must answer
     deadline: float | None = None  # seconds after which a quorum is enough

@@ -8,7 +8,7 @@ rounds and trips only, and refuses to seal the same one again. A message that wa
 given out for another, is refused.
 
 The server is taken to be curious but honest: one that replaces the public keys could read along.
-Clients who fear that compare `fingerprint` over another road.
+Clients who fear that compare `fingerprint` by another way.
 """
 
 import hashlib

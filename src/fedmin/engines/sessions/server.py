@@ -32,13 +32,13 @@ from fedmin.engines.round import (
     THE_SUM,
     Run,
     ServerState,
+    channel_words,
     drawn,
     fluid,
     now_at,
     start_key,
-    told_by,
     waiting,
-    with_told,
+    with_channel_words,
 )
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.looks import Looks
@@ -159,7 +159,8 @@ class ServerSession:
             state = self.state.method if purpose is self.messages.training else self.looks.state
             run, (say, _) = self.programs.of(purpose.name)
             down = jax.device_get(say(run, self.unnamed, e, state, self._now(phase, e)))
-        down = jax.device_get(with_told(down, trip, self._told(phase, e), self.roster.clients))
+        words = self._channel_words(phase, e)
+        down = jax.device_get(with_channel_words(down, trip, words, self.roster.clients))
         along = {}
         if phase.protocol is not None and phase.protocol.along:
             along = phase.said(EXCHANGE, tuple(asked))
@@ -173,13 +174,13 @@ class ServerSession:
                 found[i][ALONG] = dict(along[i])
         return found
 
-    def _told(self, phase: Phase, e: int) -> dict[str, Any]:
+    def _channel_words(self, phase: Phase, e: int) -> dict[str, Any]:
         """What the channel tells all clients with an exchange."""
         purpose = phase.purpose
         assert purpose is not None
         training = purpose is self.messages.training
         memory = self.state.channel[e] if training else purpose.forms[e].server_memory
-        return told_by(purpose.channel, purpose.forms[e].trip, memory, phase.held)
+        return channel_words(purpose.channel, purpose.forms[e].trip, memory, phase.held)
 
     def _now(self, phase: Phase, e: int) -> Any:
         assert phase.purpose is not None
@@ -304,7 +305,7 @@ class ServerSession:
         if training:
             state, memory, info = old.method, old.channel[e], old.info
         run, (_, take_in) = self.programs.of(phase.purpose.name)
-        told = self._told(phase, e)
+        told = self._channel_words(phase, e)
         state, memory, info, fine = take_in(
             run, self.unnamed, e, self.server_rows, state, memory, info, sent, cohort,
             self._now(phase, e), jnp.asarray(phase.held),

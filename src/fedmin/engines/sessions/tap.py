@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from fedmin.core.kept import DamagedError
 from fedmin.engines.sessions import wire
-from fedmin.engines.sessions.road import Transport
+from fedmin.engines.sessions.transport import Transport
 
 MAGIC = b"FMINTAP1"
 LENGTH = struct.Struct("<I")
@@ -72,10 +72,10 @@ def heard(path: str | Path) -> Iterator[Heard]:
 
 
 class Tapped(Transport):
-    """A road whose every message is kept on its way."""
+    """A transport whose every message is kept on its way."""
 
-    def __init__(self, road: Transport, tap: Tap):
-        self.road, self.tap = road, tap
+    def __init__(self, transport: Transport, tap: Tap):
+        self.transport, self.tap = transport, tap
 
     def deliver(
         self,
@@ -88,31 +88,31 @@ class Tapped(Transport):
             if i in before:
                 self.tap.keep(before[i])
             self.tap.keep(data)
-        replies = self.road.deliver(messages, deadline, enough, before)
+        replies = self.transport.deliver(messages, deadline, enough, before)
         for data in replies.values():
             self.tap.keep(data)
         return replies
 
     @property
     def replaying(self) -> bool:  # type: ignore[override]
-        return self.road.replaying
+        return self.transport.replaying
 
     @property
     def full(self) -> bool:  # type: ignore[override]
-        return self.road.full
+        return self.transport.full
 
     def here(self) -> set[int] | None:
-        return self.road.here()
+        return self.transport.here()
 
     def states(self):
-        return self.road.states()
+        return self.transport.states()
 
     def go_on(self, done: int) -> None:
-        self.road.go_on(done)
+        self.transport.go_on(done)
 
     def checkpointed(self) -> None:
-        self.road.checkpointed()
+        self.transport.checkpointed()
 
     def close(self) -> None:
-        self.road.close()
+        self.transport.close()
         self.tap.close()

@@ -26,6 +26,7 @@ from fedmin.engines.round import (
     ServerState,
     SiteState,
     State,
+    channel_words,
     cohort_of,
     combine,
     combined_zeros,
@@ -34,9 +35,8 @@ from fedmin.engines.round import (
     now_of,
     server_part,
     site_part,
-    told_by,
     waiting,
-    with_told,
+    with_channel_words,
 )
 from fedmin.engines.simulator.in_place import again_if_bad, mask, write
 from fedmin.engines.simulator.layout import AXIS, Data
@@ -142,10 +142,10 @@ def trip_of(
     What clients learn in it is added to `notices`.
     """
     server, now = state.server, now_of(key, key, t, first_trip + e, SERVER)
-    told = told_by(run.channel, trip, server.channel[e], held)
+    told = channel_words(run.channel, trip, server.channel[e], held)
     if trip.broadcast is not None or told:
         down = {} if trip.broadcast is None else trip.broadcast(run.problem, server.method, now)
-        down = with_told(down, trip, told, data.roster.clients)
+        down = with_channel_words(down, trip, told, data.roster.clients)
         notices.append(Notice(down, trip.only, trip.addressed))
     combined, clients, memory, culprit = _ask(
         spec, run, trip, e, data, state.sites, here, t, key, notices, first_trip
@@ -195,7 +195,7 @@ def round_of(spec: ProgramSpec, run: Run, data: Data, state: State, t: Array, ke
         if trip.only is not None:
             one = jnp.full(1, trip.only, jnp.int32)
             here = here_of(spec, population, one, jnp.ones(1, bool))
-        told = told_by(run.channel, trip, state.server.channel[e], held)
+        told = channel_words(run.channel, trip, state.server.channel[e], held)
         state, bad = trip_of(spec, run, trip, e, data, state, here, t, key, notices, held=held)
         held = held | waiting(run.channel, told) if told else held
         culprit = jnp.minimum(culprit, bad)

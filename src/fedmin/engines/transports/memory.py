@@ -15,9 +15,9 @@ from fedmin.engines.drive import Engine, Settings
 from fedmin.engines.round import Run, SiteState
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.halves import Own, Terms, run_halves
-from fedmin.engines.sessions.road import Transport
 from fedmin.engines.sessions.server import ServerSession
 from fedmin.engines.sessions.site import SiteSession
+from fedmin.engines.sessions.transport import Transport
 
 
 class Memory(Transport):

@@ -27,8 +27,8 @@ from fedmin.engines.drive import Engine, Settings
 from fedmin.engines.round import Run
 from fedmin.engines.sessions.halves import Own, run_halves
 from fedmin.engines.sessions.packets import ClientError
-from fedmin.engines.sessions.road import Transport
 from fedmin.engines.sessions.server import ServerSession
+from fedmin.engines.sessions.transport import Transport
 from fedmin.engines.transports import pipes
 from fedmin.engines.transports.words import to_words
 

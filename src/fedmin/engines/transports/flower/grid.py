@@ -20,7 +20,7 @@ from fedmin.core.roster import Roster
 from fedmin.engines.messages import Messages
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.packets import ClientError
-from fedmin.engines.sessions.road import Transport
+from fedmin.engines.sessions.transport import Transport
 
 log = logging.getLogger("fedmin.flower")
 PART = "fedmin"  # what our record is called in a message of Flower's
@@ -85,8 +85,8 @@ class Nodes:
         return found
 
 
-class GridRoad(Transport):
-    """A road whose every message goes through Flower's grid."""
+class GridTransport(Transport):
+    """A transport whose every message goes through Flower's grid."""
 
     def __init__(self, nodes: Nodes, sites: Mapping[str, int], messages: Messages, roster: Roster):
         if why := too_short_lived(messages, roster):
@@ -207,9 +207,9 @@ class GridDoor:
             if why or answer["kind"] != "ready":
                 raise ValueError(f"{name} does not take part: {why}")
 
-    def road(self, messages: Messages, roster: Roster, **_: Any) -> GridRoad:
-        """The road to the sites, once they are welcome."""
-        return GridRoad(self.nodes, self.sites, messages, roster)
+    def transport(self, messages: Messages, roster: Roster, **_: Any) -> GridTransport:
+        """The transport to the sites, once they are welcome."""
+        return GridTransport(self.nodes, self.sites, messages, roster)
 
     def stop(self, words: dict[str, Any] | None = None, linger: float = 0.0) -> set[str]:
         """Nothing is open: a node that is asked nothing has nothing to do."""

@@ -4,6 +4,6 @@ frames.py     messages in pieces, bounded in size and time
 listener.py   the server's end: who may come in, who is there
 beforehand.py what sites are asked before the run is known
 link.py       the stream to one of them
-road.py       a `Transport` over it: asks, deadlines, late replies
+streams.py    a `Transport` over it: asks, deadlines, late replies
 joining.py    the site's end: calls, answers, calls again
 """

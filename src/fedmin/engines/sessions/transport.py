@@ -1,4 +1,4 @@
-"""What lies between the halves: a road that carries bytes, and the server's journal of it.
+"""What lies between the halves: a transport of bytes, and the server's journal of it.
 
 A server that is killed finds in its journal all that it was brought since its last checkpoint, and
 is brought it once more: it then is where it was, without asking anybody, and its sites need not
@@ -24,7 +24,7 @@ class RestartedError(RuntimeError):
 
 
 class Transport(ABC):
-    """A road between the server and its sites: it carries bytes and knows nothing of them."""
+    """Between the server and its sites: it carries bytes and knows nothing of them."""
 
     replaying = False  # what it brings was brought before, to a server that was killed since
     full = False  # it keeps so much that the server should write a checkpoint
@@ -65,10 +65,10 @@ class Transport(ABC):
 
 
 class Journaled(Transport):
-    """A road whose replies are written down before they are used."""
+    """A transport whose replies are written down before they are used."""
 
-    def __init__(self, road: Transport, path: Path, whose: str):
-        self.road, self.path, self.whose = road, path, whose
+    def __init__(self, transport: Transport, path: Path, whose: str):
+        self.transport, self.path, self.whose = transport, path, whose
         self.waiting: deque[Record] = deque()
         first, *rest = [*records(path)] or [Record({})]
         if first.words.get("whose") == whose:
@@ -104,7 +104,7 @@ class Journaled(Transport):
     ) -> dict[int, bytes]:
         some = wire.envelope_of(next(iter(messages.values()))) if messages else None
         if some is None or some.kind != "ask" or some.trip >= wire.SETUP:
-            return self.road.deliver(messages, deadline, enough, before)
+            return self.transport.deliver(messages, deadline, enough, before)
         # the checksums of the questions tell whether they are the same
         asked = [[i, messages[i][wire.CHECKSUM].hex()] for i in sorted(messages)]
         place = Place.of(some)
@@ -116,23 +116,23 @@ class Journaled(Transport):
                     f"wrote it; delete it, and the run goes on from its last checkpoint"
                 )
             return dict(zip(words["from"], pieces, strict=True))
-        replies = self.road.deliver(messages, deadline, enough, before)
+        replies = self.transport.deliver(messages, deadline, enough, before)
         words = {"place": list(place), "asked": asked, "from": list(replies)}
         self.journal.append(Record(words, tuple(replies.values())))
         return replies
 
     def here(self) -> set[int] | None:
-        return self.road.here()
+        return self.transport.here()
 
     def states(self) -> list[SiteState] | None:
-        return self.road.states()
+        return self.transport.states()
 
     def checkpointed(self) -> None:
         self.journal = self._begun()
-        self.road.checkpointed()
+        self.transport.checkpointed()
 
     def close(self) -> None:
-        self.road.close()
+        self.transport.close()
 
 
 def _place(record: Record) -> Place:

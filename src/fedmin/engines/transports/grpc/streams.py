@@ -12,7 +12,7 @@ from fedmin.engines.messages import Messages
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.packets import ClientError
 from fedmin.engines.sessions.phase import QuorumError
-from fedmin.engines.sessions.road import RestartedError, Transport
+from fedmin.engines.sessions.transport import RestartedError, Transport
 from fedmin.engines.transports.grpc.frames import ASK, BEFORE, FAILED, NO, Message
 from fedmin.engines.transports.grpc.link import Link, LinkLostError
 from fedmin.engines.transports.grpc.listener import Listener
@@ -168,12 +168,12 @@ class Streams(SiteStreams):
 
 
 class StreamDoor(Listener):
-    """A listener that knows the road to those who came in."""
+    """A listener that makes the transport to those who came in."""
 
-    def road(
+    def transport(
         self, messages: Messages, roster: Roster, *, patience: float, interrupt: Callable[[], str]
     ) -> Streams:
-        """The road to the sites."""
+        """The transport to the sites."""
         return Streams(self, messages, roster, patience=patience, interrupt=interrupt)
 
 
