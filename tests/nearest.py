@@ -27,6 +27,20 @@ OF_CASES = ("test_common.py", "test_oracles.py", "test_sessions.py")
 ENGINES = {"scaffold", "fedavg"}  # cases that stand for all where an engine was changed
 AROUND = 3.0  # how much more the function around a change counts than others of its file
 OWN = 20.0  # for the file of tests that has the file's name
+ROOM = 8.0  # for those of its room
+OF_ROOMS = {  # tests that go through a room without naming what is in it
+    "engines": ("engines", "runs"),
+    "engines/simulator": ("engines", "participation", "checkpoint"),
+    "engines/sessions": ("sessions", "presence", "protocol", "checkpoint", "damage"),
+    "engines/transports": ("processes", "engines"),
+    "engines/transports/grpc": ("grpc", "deploy"),
+    "domains": ("domains", "domains_sparse", "fedfw"),
+    "server": ("fedsso", "ssca"),
+    "channels": ("channels", "protocol", "pairs"),
+    "channels/secure": ("secure_sum",),
+    "channels/homomorphic": ("homomorphic",),
+    "methods": ("rivals", "bad_input", "bounds"),
+}
 EXAMPLES = "tests/test_docs.py::test_docstring_examples_run"
 
 
@@ -50,10 +64,14 @@ def near(file: str, line: int) -> Near:
     for part, weight in (*((room, 1.0) for room in rooms), (last, OWN)):
         if f"tests/test_{part}.py" in scores:
             scores[f"tests/test_{part}.py"] += weight
+    room = "/".join(rooms)
+    beside = [f"tests/test_{name}.py" for name in OF_ROOMS.get(room, ())]
+    for name in beside:
+        scores[name] += ROOM
     files = [name for name in sorted(scores, key=scores.__getitem__, reverse=True) if scores[name]]
     weight = OWN / 2 if rooms[0] == "methods" else 0.0
     common = {f"tests/{name}": weight for name in OF_CASES} if cases else {}
-    chosen = {**common, **{name: scores[name] for name in files[:FILES]}}
+    chosen = {**common, **{name: scores[name] for name in dict.fromkeys(files[:FILES] + beside)}}
     examples = ""
     if ">>>" in (SOURCE / file).read_text("utf-8"):
         examples = ".".join(["fedmin", *rooms, last]).removesuffix(".__init__")
