@@ -13,7 +13,7 @@ import fedmin
 import known
 from agreement import run
 from fedmin import SSCA, Full, Power
-from fedmin.core.certificate import _reach
+from fedmin.core.kkt import reach
 from fedmin.core.problem import stacked
 from fedmin.runs.config import Config
 from fedmin.runs.registries import KINDS
@@ -417,11 +417,11 @@ def test_the_reach_is_the_shortest_step_to_first_order(rng):
         shortest = scipy.optimize.minimize(
             lambda v: v @ v, np.zeros(6), constraints=[meets], options={"ftol": 1e-14}
         )
-        assert _reach(values, slopes) == pytest.approx(np.sqrt(shortest.fun), rel=1e-5)
+        assert reach(values, slopes) == pytest.approx(np.sqrt(shortest.fun), rel=1e-5)
     one = rng.normal(size=6)
-    assert _reach(np.array([1.0, 1.0]), np.stack([one, -one])) == np.inf
-    assert _reach(np.array([1.0, -1.0]), np.stack([0 * one, one])) == np.inf
-    assert _reach(np.array([1.0, -5.0]), np.stack([2 * one, 0 * one])) == pytest.approx(
+    assert reach(np.array([1.0, 1.0]), np.stack([one, -one])) == np.inf
+    assert reach(np.array([1.0, -1.0]), np.stack([0 * one, one])) == np.inf
+    assert reach(np.array([1.0, -5.0]), np.stack([2 * one, 0 * one])) == pytest.approx(
         0.5 / np.linalg.norm(one)
     )
 

@@ -1,12 +1,16 @@
 """How close a model came to a KKT point, measured on all data and written down to be checked.
 
-    stationarity       |grad F_0(x) + sum nu_m grad F_m(x)|
+    stationarity       |g|, g = grad F_0(x) + sum nu_m grad F_m(x); over a convex set
+                       |x - P(x - g)|, over an L0Ball |g| on its support: 0 at a KKT point
     violation          max_m F_m(x), or 0
     complementarity    max_m |nu_m F_m(x)|
     reach              |v| of the shortest v with F_m(x) + grad F_m(x).v <= 0 for all m, where some
-                       constraint is not met: how far away it could be, to first order
-
-    gap                max over u in the problem's set of <grad F_0(x), x - u>, without constraints
+                       constraint is not met: how far away it could be, to first order, wherever
+                       the problem's set is
+    gap                max over u in the problem's set of <g, x - u>, minus nu.F(x): where all is
+                       convex, F_0(x) is within it of the least under the constraints (core/kkt.py)
+    settled            over an L0Ball, the longest eta for which hard thresholding of x - eta g
+                       keeps the support of x
 
 Two sets of multipliers nu >= 0 are given: the method's own, and those that make the stationarity
 smallest (with nu_m = 0 where constraint m is not active), which depend on nothing but x.
@@ -26,6 +30,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from fedmin.core import kkt
+from fedmin.core.domain import Free
 from fedmin.core.federation import Federation
 from fedmin.core.files import write_text
 from fedmin.core.fitting import fitted
@@ -59,8 +65,8 @@ class Certificate:
     best_multipliers: tuple[float, ...]
     best_stationarity: float
     slack: tuple[float, ...] | None  # of the method's last convex problem
-    gap: float | None  # the largest <grad F_0(x), x - u> over the problem's set, if it has atoms
-    convex: bool  # whether the problem is: then F_0(x) - min F_0 is at most the gap
+    gap: float | None  # over the problem's set, if it has atoms and the constraints are met
+    convex: bool  # whether all of the problem is: then F_0(x) - min F_0 is at most the gap
     notes: tuple[str, ...]
     problem: str
     method: str
@@ -76,23 +82,30 @@ class Certificate:
     bounds: tuple[float, ...] = ()  # U_m: F_m is the mean of what it is on, minus U_m
     sizes: tuple[int | None, ...] = ()  # the rows that it is on, None where it is on all
     measured: str = "on all rows in one place"  # or by an exchange between the halves of a run
+    domain: str = ""  # the problem's set, if it has one
+    inside: bool = True  # whether the model is in it
+    nonzeros: int | None = None  # of the model, where the set is about them
+    settled: float | None = None  # the longest step that keeps them
 
     @property
     def verdict(self) -> str:
         """Whether the constraints are met and, if not, whether more rounds can help, in words."""
+        if not self.inside:
+            return f"the model lies outside of {self.domain}"
         if self.reach is None:
             return "the constraints are met" if self.constraints else ""
+        within = " (leaving its set aside)" if self.domain else ""
         size = max(1.0, float(np.linalg.norm(self.solution)))
         if self.reach > FAR * size:
             away = f"{self.reach:.3g} away" if np.isfinite(self.reach) else "nowhere"
             return (
                 f"the constraints cannot be met near here: this is a stationary point of the "
-                f"infeasibility (to first order the nearest model that meets them is {away}); "
-                f"loosen a limit, or begin elsewhere"
+                f"infeasibility (to first order the nearest model that meets them is {away}"
+                f"{within}); loosen a limit, or begin elsewhere"
             )
         return (
             f"the constraints need more rounds: to first order a step of length {self.reach:.3g} "
-            f"meets them (the model's own length is {np.linalg.norm(self.solution):.3g})"
+            f"meets them{within} (the model's own length is {np.linalg.norm(self.solution):.3g})"
         )
 
     def __str__(self) -> str:
@@ -101,6 +114,11 @@ class Certificate:
             return f"{name:<34}{shown}"
 
         lines = [row("objective F_0", self.objective), row("|grad F_0|", self.gradient)]
+        if self.domain:
+            lines.append(f"{'in its set' if self.inside else 'NOT in its set':<34}  {self.domain}")
+        if self.nonzeros is not None:
+            lines.append(row("non-zeros", self.nonzeros))
+            lines.append(row("a gradient step keeps them up to", self.settled))
         if self.gap is not None:
             words = "within this gap of the optimum" if self.convex else "gap over the set"
             lines.append(row(words, self.gap))
@@ -115,7 +133,7 @@ class Certificate:
             lines += ["", self.limits_table()]
         if self.best_round is not None:
             lines += ["", row(f"best feasible, round {self.best_round}", self.best_objective)]
-        verdict = [] if self.reach is None else [self.verdict]
+        verdict = [] if self.reach is None and self.inside else [self.verdict]
         return "\n".join([*lines, *(f"note: {note}" for note in (*verdict, *self.notes))])
 
     def limits_table(self) -> str:
@@ -167,7 +185,8 @@ class Certificate:
         wrong += [f"data: {key} {old}, now {new.data.get(key)}"
                   for key, old in self.data.items()
                   if key != FINGERPRINTS and old != new.data.get(key)]  # fmt: skip
-        for name in ("objective", "constraints", "stationarity", "complementarity", "gap"):
+        numbers = ("objective", "constraints", "stationarity", "complementarity", "gap", "settled")
+        for name in numbers:
             old, now = (getattr(one, name) for one in (self, new))
             scale = max(self.gradient, abs(self.objective))
             if (old is None) != (now is None) or (
@@ -222,29 +241,32 @@ def certificate_from(
     """What is known of a model on which these sums were measured."""
     objective, slope, limits, slopes = measured.functions(problem, x)
     violation = max(0.0, limits.max(initial=0.0))
-    active = limits >= -problem.tolerance
-    best_nu = np.zeros(len(limits))
-    if active.any():
-        best_nu[active] = _nnls(slopes[active].T, -slope)
+    domain, active = problem.domain, limits >= -problem.tolerance
+    at = jnp.asarray(x, measured.dtype)
+    inside = bool(domain.contains(at, 1e-4))
     nu = None if multipliers is None else np.asarray(multipliers, float)
     if not len(limits):
         nu = np.zeros(0)
+    best_nu = kkt.best_multipliers(domain, at, slope, slopes, active, nu)
+    final = slope + (best_nu if nu is None else nu) @ slopes
+    met, given = bool(violation <= problem.tolerance), [n for n in (best_nu, nu) if n is not None]
+    settled = domain.settled(at, jnp.asarray(final, at.dtype))
     feasible = best is not None and best.violation <= problem.tolerance
     return Certificate(
         objective=float(objective),
         constraints=_numbers(limits),
         violation=float(violation),
         tolerance=float(problem.tolerance),
-        feasible=bool(violation <= problem.tolerance),
+        feasible=met and (inside or not len(limits)),
         gradient=float(np.linalg.norm(slope)),
         multipliers=None if nu is None else _numbers(nu),
-        stationarity=None if nu is None else float(np.linalg.norm(slope + nu @ slopes)),
+        stationarity=None if nu is None else kkt.stationarity(domain, at, final),
         complementarity=None if nu is None else float(np.abs(nu * limits).max(initial=0.0)),
         best_multipliers=_numbers(best_nu),
-        best_stationarity=float(np.linalg.norm(slope + best_nu @ slopes)),
+        best_stationarity=kkt.stationarity(domain, at, slope + best_nu @ slopes),
         slack=None if slack is None else _numbers(slack),
-        gap=_gap(problem, x, slope),
-        convex=problem.convex and not problem.num_constraints,
+        gap=kkt.duality_gap(domain, at, slope, limits, slopes, given) if met else None,
+        convex=problem.convex and problem.limits_convex,
         notes=notes,
         problem=repr(problem),
         method=method,
@@ -258,32 +280,13 @@ def certificate_from(
         names=problem.limit_names(),
         bounds=_numbers(problem.bounds()),
         sizes=problem.limit_sizes(),
-        reach=None if violation <= problem.tolerance else _reach(limits, slopes),
+        reach=None if met else kkt.reach(limits, slopes),
         measured=measured.how,
+        domain="" if isinstance(domain, Free) else repr(domain),
+        inside=inside,
+        nonzeros=None if settled is None else int(np.count_nonzero(at)),
+        settled=None if settled is None else float(settled),
     )
-
-
-def _reach(values: np.ndarray, slopes: np.ndarray) -> float:
-    """|v| of the shortest v with values + slopes v <= 0, or inf if there is none.
-
-    Least distance programming by non-negative least squares (Lawson and Hanson, chapter 23), in the
-    M numbers that matter: v = q z with the rows of `slopes` in the span of q's columns.
-    """
-    scale = np.linalg.norm(slopes, axis=1)
-    flat = scale <= np.finfo(float).tiny
-    if (values[flat] > 0).any():  # what no step changes
-        return np.inf
-    values, slopes = values[~flat] / scale[~flat], slopes[~flat] / scale[~flat, None]
-    unit = values.max()  # no constraint alone is further away
-    values = values / unit
-    r = np.linalg.qr(slopes.T)[1]
-    matrix = np.vstack([-r, values])
-    target = np.append(np.zeros(len(r)), 1.0)
-    found = _nnls(matrix, target)
-    rest = target - matrix @ found
-    if rest[-1] <= 1e-12:
-        return np.inf
-    return float(unit * np.linalg.norm(rest[:-1]) / rest[-1])
 
 
 def certificate_of(result: Any, measured: Measured) -> Certificate:
@@ -303,20 +306,5 @@ def certificate_of(result: Any, measured: Measured) -> Certificate:
     )
 
 
-def _gap(problem: Problem, x: Any, slope: Any) -> float | None:
-    """The gap over the problem's set, if it has atoms; constraints are not in it."""
-    if not problem.domain.has_atoms or problem.num_constraints:
-        return None
-    g = jnp.asarray(slope, jnp.asarray(x).dtype)
-    return float(problem.domain.gap(jnp.asarray(x, g.dtype), g))
-
-
 def _numbers(values: Any) -> tuple[float, ...]:
     return tuple(float(v) for v in np.asarray(values))
-
-
-def _nnls(matrix: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """The w >= 0 for which |matrix w - target| is least."""
-    from scipy.optimize import nnls  # a sixth of the time of `import fedmin`, for this alone
-
-    return nnls(matrix, target)[0]

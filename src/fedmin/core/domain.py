@@ -95,6 +95,17 @@ class Domain(eqx.Module):
         u = self.lmo(g)
         return g @ x - (u.inner(g) if isinstance(u, Payload) else g @ u)
 
+    def residual(self, x: Array, g: Array) -> Array:
+        """How far x is from a stationary point of a function with gradient g there: |x - P(x - g)|,
+        0 at one only if the set is convex; |g| where the set is all of space, or has no projection.
+        """
+        return jnp.linalg.norm(x - self.project(x - g) if self.can_project else g)
+
+    def settled(self, x: Array, g: Array) -> Array | None:
+        """The longest step eta for which P(x - eta g) has the non-zeros of x, where a set is about
+        those."""
+        return None
+
     @property
     def can_project(self) -> bool:
         """Whether it has a projection."""
@@ -148,3 +159,6 @@ class Free(Domain):
 
     def project(self, x):
         return x
+
+    def residual(self, x, g):
+        return jnp.linalg.norm(g)

@@ -121,10 +121,11 @@ class Optimality(Metric):
 
     constraint         F_m(x), one column a constraint
     violation          the largest of them, or 0
-    stationarity       |grad F_0(x) + sum nu_m grad F_m(x)|, with the method's multipliers nu
+    stationarity       |g|, g = grad F_0(x) + sum nu_m grad F_m(x), nu the method's multipliers;
+                       over a convex set |x - P(x - g)|, over an L0Ball |g| on its support
     complementarity    the largest |nu_m F_m(x)|
 
-    Without constraints only stationarity is left, the length of the gradient. On test rows the
+    Without constraints only stationarity is left. On test rows the
     names begin with test_: which model meets the constraints is a matter of the clients' rows.
 
     >>> import fedmin
@@ -156,11 +157,12 @@ class Optimality(Metric):
         if not problem.bare:
             slope = slope + slopes[0]
         if not problem.num_constraints:
-            return (jnp.linalg.norm(slope),)
+            return (problem.domain.residual(x, slope),)
         limits, nu = problem.limits_of(values), reported["multiplier"]
         slope = slope + nu @ problem.limits_of(slopes)
         worst = jnp.maximum(jnp.max(limits), 0)
-        return (*limits, worst, jnp.linalg.norm(slope), jnp.max(jnp.abs(nu * limits)))
+        stationarity = problem.domain.residual(x, slope)
+        return (*limits, worst, stationarity, jnp.max(jnp.abs(nu * limits)))
 
 
 class WolfeGap(OfGradient):

@@ -77,6 +77,11 @@ class Problem(eqx.Module):
         return False
 
     @property
+    def limits_convex(self) -> bool:
+        """Whether all constraints are known to be convex."""
+        return not self.num_constraints
+
+    @property
     def bare(self) -> bool:
         """Whether the objective is the regularizer alone, without any data in it."""
         return False
@@ -279,6 +284,10 @@ class Wrapped(Problem):
     @property
     def convex(self):
         return self.inner.convex
+
+    @property
+    def limits_convex(self):
+        return self.inner.limits_convex
 
     @property
     def bare(self):

@@ -24,6 +24,7 @@ from fedmin.core.payload import Sparse
 from fedmin.domains.largest import among_largest, largest
 from fedmin.domains.noisy import gumbel
 
+BEFORE = 1e15  # larger than any slope, and its square is still a number
 MANY = 8  # measured: from one wanted entry in 8 on, halving is faster than sorting
 
 
@@ -132,6 +133,24 @@ class L0Ball(Truncation):
         inside = [_rows(shape)[0] for _, shape, out in spans if not out]
         kept = self.tau * (sum(inside) if self.each == "row" else 1)
         return 2 * kept + sum(math.prod(shape) for _, shape, out in spans if out)
+
+    def residual(self, x, g):
+        """|g| over the entries that x may move in without losing one of its non-zeros."""
+        return jnp.linalg.norm(jnp.where(self._open(x, g), g, 0))
+
+    def settled(self, x, g):
+        """By the smallest non-zero of x and the largest slope elsewhere in the budget; inf if there
+        is none. Where it is above 1/L, L the curvature, x is stationary in the sense of Beck and
+        Eldar: hard thresholding would not leave it."""
+        inside = [jnp.full(math.prod(s), not out) for _, s, out in self._spans(x.shape[0])]
+        budget = jnp.concatenate(inside)
+        least = jnp.min(jnp.where(budget & (x != 0), jnp.abs(x), jnp.inf))
+        most = jnp.max(jnp.where(budget & ~self._open(x, g), jnp.abs(g), 0))
+        return jnp.where(most > 0, least / jnp.where(most > 0, most, 1), jnp.inf)
+
+    def _open(self, x: Array, g: Array) -> Array:
+        """The non-zeros of x; and where the budget has room, the entries of largest slope."""
+        return self.project(jnp.where(x != 0, BEFORE, jnp.abs(g))) != 0
 
     def _rows_kept(self, x: Array, start: int, shape: tuple[int, ...], out: bool) -> Array:
         if out:

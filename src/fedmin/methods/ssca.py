@@ -3,10 +3,16 @@
 client i    a batch of its rows;  means of f_m(w), grad f_m(w) over it,  m = 0..M
 server      running surrogates   Fbar_m <- (1 - rho) Fbar_m
                                            + rho (f_m + grad f_m.(u - w) + tau |u - w|^2)
-            wbar = argmin  Fbar_0(u) + r(u) + c sum s_m   s.t.  Fbar_m(u) <= s_m,  s >= 0
+            wbar = argmin  Fbar_0(u) + r(u) + c sum s_m   s.t.  Fbar_m(u) <= s_m,  s >= 0,  u in D
             w <- (1 - gamma) w + gamma wbar
 bytes       down d, up (1 + M) d + M  (an objective without data: M d + M)
 on columns  the same estimates by the trips of client/column_trips.py; the server's part is the same
+
+D is all of space, or the problem's set. A convex set needs a projection, and w stays in it as a
+mean of its points (server/qcqp_over.py: the same dual, with projected points). Over an `L0Ball`
+wbar is the exact minimum on a support that is chosen by the multipliers, a heuristic, and w <-
+H((1 - gamma) w + gamma wbar); from the round on in which the support is settled this is SSCA over
+those entries alone.
 
 The surrogates are kept as seen from w (server/surrogates.py): the paper's fhat in other words, and
 tau may differ from round to round. Means over clients have weights p_i = N_i/N, so that they are
@@ -38,6 +44,7 @@ from fedmin.core import checks, schedule
 from fedmin.core.column_problem import OnColumns
 from fedmin.core.method import Exchange, Method, Reported, starting_point
 from fedmin.core.problem import stacked
+from fedmin.methods.fedht import stable_for
 from fedmin.server import tuning
 from fedmin.server.surrogates import Surrogates, curvatures
 from fedmin.server.tuning import Penalty, Tuned
@@ -49,15 +56,18 @@ class Server(NamedTuple):
     tau: Any  # as its rule keeps it (server/tuning.py); `value` is the number
     penalty: Any  # c, the same
     multipliers: Array  # nu, f[M]; clients need it if K > 1, else it is only looked at
+    stable: Array | None  # i[], over an L0Ball: rounds since the support last changed
 
 
 class SSCA(Method):
     """Successive convex approximation on rows or columns, for any number of constraints.
 
+    On rows also over a convex set with a projection, or over an `L0Ball`; with constraints or not.
+
     >>> import fedmin
     >>> problem = fedmin.smallest(fedmin.Logistic(2), loss_at_most=0.5)
     >>> problem.num_constraints, sorted(fedmin.SSCA.handles)
-    (1, ['constraints', 'features', 'rows'])
+    (1, ['constraints', 'domain', 'features', 'rows'])
     """
 
     rho: float | eqx.Module = schedule.Power(0.9, 0.3)  # the weight of what is new
@@ -71,7 +81,7 @@ class SSCA(Method):
     limits: Literal["averaged", "whole"] = eqx.field(default="averaged", static=True)  # U
 
     citation = "ye2022sample"
-    handles = frozenset({"rows", "features", "constraints"})
+    handles = frozenset({"rows", "features", "constraints", "domain"})
 
     def __check_init__(self):
         schedule.check("rho", self.rho)
@@ -87,6 +97,13 @@ class SSCA(Method):
     def check(self, problem) -> None:
         if isinstance(problem, OnColumns) and (self.local_steps > 1 or self._tau.measured):
             raise ValueError("local_steps and a tuned tau work on rows only; columns take neither")
+        domain = problem.domain
+        if not (domain.can_project and (domain.convex or domain.keeps_entries)):
+            raise ValueError(
+                f"SSCA needs a convex set with a projection, or an L0Ball without groups; "
+                f"{type(problem).__name__}(...) has {domain}. Give it one: "
+                f"fedmin.over(problem, fedmin.L1Ball(10.0))"
+            )
         if self.regularizer == "exact" and problem.ridge_weight() is None:
             raise ValueError(
                 f"regularizer='exact' needs a regularizer of the form q |x|^2; that of "
@@ -109,6 +126,7 @@ class SSCA(Method):
             tau=self._tau.first(w),
             penalty=self._price.first(w),
             multipliers=jnp.zeros(count, w.dtype),
+            stable=None if problem.domain.convex else jnp.zeros((), jnp.int32),
         )
         columns = isinstance(problem, OnColumns)
         return column_trips.start(problem, self.batches, own) if columns else own
@@ -168,13 +186,17 @@ class SSCA(Method):
         model = server.model.mixed(new, rho)
         exact = self.regularizer == "exact"
         answer = model.lowest(problem, w, tau.value, server.penalty.value, exact)
-        way = gamma * answer.w
+        way, stable = gamma * answer.w, None
+        if server.stable is not None:
+            way = problem.domain.project(w + way) - w
+            stable = stable_for(server.stable, w, w + way)
         state = Server(
             w=w + way,
             model=model.moved(way),
             tau=self._tau.heading(tau, answer.w),
             penalty=self._price.update(server.penalty, answer.slack, t),
             multipliers=answer.multipliers,
+            stable=stable,
         )
         return Reported(state, {"slack": answer.slack} if problem.num_constraints else {})
 
@@ -186,7 +208,7 @@ class SSCA(Method):
         found = {"tau": server.tau.value} if self._tau.measured else {}
         if len(server.multipliers):
             found |= {"multiplier": server.multipliers, "penalty": server.penalty.value}
-        return found
+        return found if server.stable is None else found | {"stable": server.stable}
 
     def notes(self) -> tuple[str, ...]:
         return schedule.outside_theorem(self.rho, self.gamma)

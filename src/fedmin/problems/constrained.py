@@ -42,6 +42,10 @@ class Constraint(eqx.Module):
         """Whether the loss and the label say all: then it works on columns too."""
         return False
 
+    def convex(self, problem: Problem) -> bool:
+        """Whether its means are known to be convex, for a problem with this loss."""
+        return False
+
     def bounds(self) -> tuple[Any, ...]:
         """The numbers U that are subtracted from its means, 0 where there is no such number."""
         return (0.0,) * self.count
@@ -93,6 +97,9 @@ class LossAtMost(Constraint):
     def of_loss(self) -> bool:
         return True
 
+    def convex(self, problem):
+        return problem.convex
+
     @property
     def names(self):
         return ("loss",)
@@ -116,6 +123,9 @@ class NormAtMost(Constraint):
 
     def __check_init__(self):
         checks.positive("radius", self.radius)
+
+    def convex(self, problem):
+        return True
 
     @property
     def names(self):
@@ -169,6 +179,10 @@ class Constrained(Wrapped):
     @property
     def num_constraints(self) -> int:
         return sum(limit.count for limit in self.limits)
+
+    @property
+    def limits_convex(self) -> bool:
+        return all(limit.convex(self.inner) for limit in self.limits)
 
     @property
     def tolerance(self) -> float:

@@ -62,6 +62,9 @@ class GroupLossAtMost(Constraint):
     def of_loss(self) -> bool:
         return self.column is None
 
+    def convex(self, problem):
+        return problem.convex
+
     def bounds(self) -> tuple[Any, ...]:
         return tuple(self.limits.values() if isinstance(self.limits, Mapping) else self.limits)
 
@@ -186,6 +189,9 @@ class CountedGroups(Constraint):
     @property
     def of_loss(self) -> bool:
         return self.column is None
+
+    def convex(self, problem):
+        return problem.convex
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -49,7 +49,9 @@ def template(name: str) -> str:
     if "constraints" in method.handles:
         sections = '\n# [[constraint]]\n# name = "normatmost"\n# radius = 3.0\n'
     if "domain" in method.handles:
-        sections += _domain_section(name)
+        chosen = _domain_section(name)
+        free = "constraints" in method.handles  # a set is not needed
+        sections += chosen.replace("\n", "\n# ").removesuffix("# ") if free else chosen
     return HEAD.format(
         title=(inspect.getdoc(method) or name).partition("\n")[0],
         partition=partition, clients=clients, note=note,

@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedmin.server import qcqp
+from fedmin.core.domain import Free
+from fedmin.server import qcqp, qcqp_over
 
 
 class Surrogates(NamedTuple):
@@ -54,7 +55,8 @@ class Surrogates(NamedTuple):
         return jax.tree.map(lambda a, b: (1 - rho) * a + rho * b, self, new)
 
     def lowest(self, problem, w: Array, tau: Array, c: Array, exact: bool) -> qcqp.Solution:
-        """The way from w to where Fbar_0 + r + c sum s_m is least subject to Fbar_m <= s_m.
+        """The way from w to where Fbar_0 + r + c sum s_m is least subject to Fbar_m <= s_m, within
+        the problem's set; over one that is not convex, to a low point of it.
 
         r is in it as it is if `exact`, or if the objective is r only; else it is in the slopes.
         """
@@ -66,8 +68,13 @@ class Surrogates(NamedTuple):
         else:
             vectors = vectors.at[0].add(2 * curve * w) if exact else vectors
             curve = curve + tau
-        levels = self.levels + tau * self.spread
-        return qcqp.solve(vectors, curve, levels, tau, c)
+        levels, domain = self.levels + tau * self.spread, problem.domain
+        if isinstance(domain, Free):
+            return qcqp.solve(vectors, curve, levels, tau, c)
+        if not domain.convex:
+            return qcqp_over.solve_sparse(vectors, curve, levels, tau, c, w, domain.project)
+        within = lambda v: domain.project(w + v) - w
+        return qcqp_over.solve(vectors, curve, levels, tau, c, within)
 
 
 def _limits(levels: Array, slopes: Array) -> Array:
