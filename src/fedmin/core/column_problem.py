@@ -13,9 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedmin.core.problem import Problem, Wrapped
+from fedmin.core.problem import Problem
 from fedmin.core.roster import ColumnOwners
 from fedmin.core.rows import Rows
+from fedmin.core.wrapped import Wrapped
 
 
 class SplitProblem(Problem):

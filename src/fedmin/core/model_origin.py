@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from fedmin.core.problem import Problem, Wrapped
+from fedmin.core.problem import Problem
+from fedmin.core.wrapped import Wrapped
 
 
 def unwrapped(problem: Any) -> Any:

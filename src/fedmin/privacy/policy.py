@@ -14,8 +14,8 @@ from typing import Any
 
 from fedmin.core import checks
 from fedmin.core.method import Exchange
-from fedmin.core.problem import Wrapped
 from fedmin.core.serialize import name_of
+from fedmin.core.wrapped import Wrapped
 
 Names = tuple[str, ...]
 OWN = ("fedmin", "jax", "jaxlib", "numpy", "builtins")  # what fedmin itself is made of

@@ -19,9 +19,10 @@ from jax import Array
 
 from fedmin.core import checks
 from fedmin.core.column_problem import SplitProblem
-from fedmin.core.problem import Problem, Wrapped
+from fedmin.core.problem import Problem
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows
+from fedmin.core.wrapped import Wrapped
 
 
 class Constraint(eqx.Module):

@@ -4,7 +4,8 @@ from jax import lax
 
 from fedmin.core import checks
 from fedmin.core.domain import Domain
-from fedmin.core.problem import Problem, Wrapped
+from fedmin.core.problem import Problem
+from fedmin.core.wrapped import Wrapped
 
 
 class Over(Wrapped):
