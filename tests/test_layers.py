@@ -31,9 +31,9 @@ NOUNS = [
     "environment", "files", "kept", "checks", "groups", "serialize", "matrix", "payload", "rows",
     "release", "private", "domain", "choices", "schedule", "roster", "holdings", "curves", "given",
     "preparation", "raw_rows", "layers",
-    "federation", "problem", "wrapped", "fitting", "column_problem", "method", "protocol", "channel",
-    "participation", "ledger",
-    "metrics", "stopping", "measured", "certificate", "constants", "privacy",
+    "federation", "problem", "wrapped", "fitting", "column_problem", "method", "protocol",
+    "channel", "participation", "ledger",
+    "metrics", "stopping", "measured", "kkt", "certificate", "constants", "privacy",
     "result_files", "model_files", "model_origin", "model_table", "onnx_graph", "estimator",
     "model", "result",
 ]  # fmt: skip
