@@ -12,11 +12,9 @@ from fedmin.engines.sessions.transport import Transport
 from fedmin.privacy.departures import Departures
 from fedmin.runs.agreement import hello_of
 from fedmin.runs.config import Config
-from fedmin.runs.counting import told
 from fedmin.runs.deploying import Deployed, prepare, site_words
 from fedmin.runs.folder import Outcome
-from fedmin.runs.joining import SiteHalf
-from fedmin.runs.own_rows import read_own
+from fedmin.runs.joining import Asked, SiteHalf, own_or_not
 from fedmin.runs.serving import OwnFiles, serve_at
 from fedmin.runs.site_file import SiteFile
 
@@ -25,14 +23,17 @@ class Site:
     """A site that can be killed: all that it has then is on its disk."""
 
     def __init__(self, file: SiteFile):
-        self.file, self.own = file, read_own(file)
+        self.file = file
+        self.own, self.said = own_or_not(file)
         self.half: SiteHalf | None = None
+        self.log: Departures | None = None
+        self.before: Asked | None = None
         self.sent: list[bytes] = []
         self.welcome: dict[str, Any] = {}
 
     def build(self, welcome: dict[str, Any]) -> dict[str, Any]:
         self.welcome = json.loads(json.dumps(welcome))
-        self.log = Departures(self.file.log, self.file.name)
+        self._open()
         try:
             self.half = SiteHalf(self.file, self.own, self.log, self.welcome)
         except BaseException:
@@ -40,15 +41,30 @@ class Site:
             raise
         return self.half.ready()
 
+    def _open(self) -> None:
+        if self.log is not None:
+            self.log.close()
+        self.log = Departures(self.file.log, self.file.name)
+        self.before = Asked(self.file, self.own, self.log)
+
+    def tell(self, data: bytes) -> bytes:
+        """What it answers before the run is known."""
+        if self.log is None:
+            self._open()
+        self.sent.append(self.before.answer(data))
+        return self.sent[-1]
+
     def answer(self, data: bytes) -> bytes:
         assert self.half is not None
         self.sent.append(self.half.answer(data))
         return self.sent[-1]
 
     def kill(self) -> None:
-        self.log.close()
         self.half = None
-        self.build(self.welcome)
+        if self.welcome:
+            self.build(self.welcome)
+        else:
+            self._open()
 
 
 class Here(Transport):
@@ -78,22 +94,24 @@ class Door:
     """How they come in."""
 
     def __init__(self, sites: dict[str, Site], strike: Callable[[int], int | None]):
-        self.sites, self.strike = sites, strike
+        self.sites, self.strike, self.asked = sites, strike, 0
         self.check_ready: Callable[[str, dict[str, Any]], str] = lambda name, words: ""
 
     def wait_for_hellos(self, seconds, interrupt):
-        return {name: hello_of(site.own.shapes()) for name, site in self.sites.items()}
+        return {name: hello_of(site.said) for name, site in self.sites.items()}
 
     def survey(self, names, data, seconds, interrupt):
-        found = {}
-        for name in names:
-            site = self.sites[name]
-            with Departures(site.file.log, name) as log:
-                found[name] = told(site.file, site.own, log, data)
-        return found
+        return self.surveys(dict.fromkeys(names, data), seconds, interrupt)
 
     def transport(self, messages, roster, **_):
         return Here([self.sites[name] for name in roster.names], self.strike)
+
+    def surveys(self, messages, seconds, interrupt):
+        self.asked += 1
+        killed = self.strike(self.asked)
+        if killed is not None:
+            list(self.sites.values())[killed].kill()
+        return {name: self.sites[name].tell(data) for name, data in messages.items()}
 
     def welcome(self, words):
         for name, site in self.sites.items():
@@ -104,22 +122,26 @@ class Door:
         return set(self.sites if words else ())
 
 
-def placed(text: str, folder: Path, policy: str = "") -> tuple[Deployed, dict[str, Site]]:
+def placed(text: str | Config, folder: Path, policy: str = "") -> tuple[Deployed, dict[str, Site]]:
     """The files of all parties, as `fedmin deploy` writes them."""
-    deployed = prepare(Config(text), folder)
+    deployed = prepare(text if isinstance(text, Config) else Config(text), folder)
     sites = {}
     for name in deployed.names:
         path = deployed.site_file(name)
         words = site_words(name, 1, deployed.seeded)
         lines = [f"{key} = {json.dumps(words[key])}" for key in ("name", "server", "keys")]
         own = policy or "".join(f"{k} = {json.dumps(v)}\n" for k, v in words["policy"].items())
-        path.write_text("\n".join([*lines, '[data]\nfile = "rows.npz"', f"[policy]\n{own}"]))
+        file = "rows.csv" if (path.parent / "rows.csv").exists() else "rows.npz"
+        path.write_text("\n".join([*lines, f'[data]\nfile = "{file}"', f"[policy]\n{own}"]))
         sites[name] = Site(SiteFile.read(path))
     return deployed, sites
 
 
 def served(
-    text: str, folder: Path, strike: Callable[[int], int | None] = lambda count: None, **options
+    text: str | Config,
+    folder: Path,
+    strike: Callable[[int], int | None] = lambda count: None,
+    **options,
 ) -> tuple[Outcome, Deployed, dict[str, Site]]:
     """A whole run."""
     deployed, sites = placed(text, folder, **options)

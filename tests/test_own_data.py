@@ -13,7 +13,7 @@ import scipy.sparse
 import fedmin
 from fedmin.core.preparation import Preparation
 from fedmin.data import Prepare, read
-from fedmin.runs.config import Config, ConfigError
+from fedmin.runs.config import Config
 from fedmin.runs.costs import fitted
 from fedmin.runs.folder import run_one
 from fedmin.runs.reading import load
@@ -209,16 +209,6 @@ def test_a_changed_file_is_another_run(folder):
         ids.append(job.id)
         (folder / "b.csv").write_text((folder / "b.csv").read_text() + "50,1e8,x,f,2024-01-01,no\n")
     assert ids[0] != ids[1]
-
-
-def test_machines_refuse_what_they_do_not_prepare(folder):
-    from fedmin.runs.agreement import only_job
-    from fedmin.runs.deploying import prepare
-
-    config = Config.read(folder / "run.toml")
-    for refuses in (only_job, lambda c: prepare(c, folder / "deployed")):
-        with pytest.raises(ConfigError, match="exchanges that machines do not make yet"):
-            refuses(config)
 
 
 def test_channels_that_hide_refuse_sums_that_went_past_them(tables):

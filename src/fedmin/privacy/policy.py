@@ -101,6 +101,49 @@ class Policy:
             )
         return found or self._of_epsilon(epsilon)
 
+    def refuses_preparing(
+        self, words: Mapping[str, Any], sites: int, name: str, *, sums: bool, least: int = 1
+    ) -> str:
+        """Why the columns of this site may not be prepared for a run; "" if they may.
+
+        words     of the run's file: what can be told of the run before it is built
+        sites     how many take part
+        name      of the preparation
+        sums      whether sums over the site's rows are sent for it
+        least     how many sites' sums are seen added up only
+        """
+        named = lambda section: [str(dict(words.get(section, {})).get("name", ""))]
+        channel = dict(words.get("channel", {"name": "plain"}))
+        parts = [str(dict(each).get("name")) for each in channel.get("stages", [channel])]
+        limits = [str(dict(each).get("name")) for each in words.get("constraint", [])]
+        found = (
+            self._among("method", named("method"), self.methods, "methods")
+            or self._among("problem", named("problem"), self.problems, "problems")
+            or self._among("constraint", limits, self.constraints, "constraints")
+            or self._among("channel", parts, self.channels, "channels")
+            or self._among("preparation", [name], self.runs, "runs")
+        )
+        if not found and sites < max(self.smallest_roster, self.smallest_cohort):
+            found = (
+                f"columns are prepared by {sites} sites; the policy wants at least "
+                f"{max(self.smallest_roster, self.smallest_cohort)}"
+            )
+        if found or not sums:
+            return found
+        if least < self.smallest_sum:
+            return (
+                f"sums by which columns are prepared are seen one by one; the policy's "
+                f"smallest_sum is {self.smallest_sum}: a channel that shows only sums, or ranges "
+                f"and levels in [prepare] and unusable = 'keep', would do"
+            )
+        if self.largest_epsilon is not None:
+            return (
+                f"sums by which columns are prepared have no noise; the policy's largest_epsilon "
+                f"is {self.largest_epsilon:g}: ranges and levels in [prepare], and unusable = "
+                f"'keep', would do"
+            )
+        return ""
+
     def refuses_round(self, answered: int, look: bool = False) -> str:
         """Why one more round may not be answered, after so many that were; "" if it may.
 

@@ -30,7 +30,7 @@ from fedmin.engines.transports.grpc.frames import PROTOCOL
 from fedmin.runs.config import Config
 from fedmin.runs.document import ConfigError
 from fedmin.runs.grid import Job
-from fedmin.runs.own_tables import refuse_on_machines
+from fedmin.runs.own_tables import on_machines
 from fedmin.runs.pieces import Pieces, options, partitioner, problem_of, section_of
 from fedmin.runs.terms import Terms
 
@@ -54,7 +54,6 @@ class Agreed(NamedTuple):
 
 def only_job(config: Config) -> Job:
     """The one run of a file for machines."""
-    refuse_on_machines(config)
     jobs = config.jobs()
     if config.terms is None:
         raise ConfigError(
@@ -70,7 +69,7 @@ def only_job(config: Config) -> Job:
 
 def document_of(job: Job) -> str:
     """The document of a run as text, every default written out."""
-    return tomli_w.dumps(job.resolved())
+    return tomli_w.dumps(on_machines(job.resolved()))
 
 
 # ---------------------------------------------------------------- the roster
@@ -93,8 +92,9 @@ def roster_of(config: Config, job: Job, shapes: Mapping[str, Mapping[str, Any]])
     weights = given.get("weights", "sizes") if split == "rows" else "uniform"
     slots = [said["slots"] for said in each]
     even = split == "rows" and len(set(sizes.tolist())) == 1 and all(s["even"] for s in each)
+    held = np.array([said["weight"] for said in each]) if split == "rows" else sizes
     return Roster(
-        shares=shares_of(weights, sizes).astype(dtype),
+        shares=shares_of(weights, held).astype(dtype),
         owners=None if split == "rows" else _owners(config, given, names, each, sizes),
         names=tuple(names),
         clients=len(names),
@@ -106,16 +106,15 @@ def roster_of(config: Config, job: Job, shapes: Mapping[str, Mapping[str, Any]])
         target=target,
         even=even,
         everyone=options(config, job.words).get("participation", Everyone()).everyone,
-        by_rows=split == "rows" and _by_rows(weights, sizes, each),
+        by_rows=split == "rows" and _by_rows(weights, held),
         groups=groups.together([said["groups"] for said in each]),
         identities=_identities(each),
     )
 
 
-def _by_rows(weights: Any, sizes: np.ndarray, each: list[Mapping[str, Any]]) -> bool:
+def _by_rows(weights: Any, held: np.ndarray) -> bool:
     """Whether p_i is client i's share of all rows, by their weight."""
-    held = np.array([said["weight"] for said in each], float)
-    return bool(np.allclose(shares_of(weights, sizes), held / held.sum(), rtol=1e-9, atol=0))
+    return bool(np.allclose(shares_of(weights, held), held / held.sum(), rtol=1e-9, atol=0))
 
 
 def _identities(each: list[Mapping[str, Any]]) -> tuple[str, ...]:
@@ -198,8 +197,8 @@ def roster_words(roster: Roster) -> dict[str, Any]:
     return {
         **words,
         "names": list(roster.names),
-        "identities": list(roster.identities),
         "groups": list(roster.groups),
+        "identities": list(roster.identities),
         "shares": [float(share) for share in roster.shares],
         "target": [roster.target[0], list(roster.target[1])],
         "owners": None if owners is None else {
@@ -223,8 +222,8 @@ def roster_from(words: Mapping[str, Any]) -> Roster:
         **given | {
             "owners": owners,
             "names": tuple(given["names"]),
-            "identities": tuple(given["identities"]),
             "groups": tuple(given["groups"]),
+            "identities": tuple(given["identities"]),
             "shares": np.array(given["shares"], given["dtype"]),
             "target": (kind, tuple(shape)),
         }
@@ -302,6 +301,17 @@ def misfit(name: str, words: Mapping[str, Any]) -> str:
         if words.get(key) != here[key]:
             return f"{name} has {what} {words.get(key)}, the server {here[key]}; both need the same"
     return "" if isinstance(words.get("shapes"), dict) else f"{name} says nothing of its rows"
+
+
+def misfit_of_numbers(name: str, words: Mapping[str, Any]) -> str:
+    """The same where columns are not prepared: a table must be of numbers then."""
+    why = misfit(name, words)
+    if why or "words" not in words["shapes"]:
+        return why
+    return (
+        f"the table of {name} has entries that are no numbers, and the run prepares no columns: "
+        f"its [data] names a data set; give it outcome = ... and a [prepare], or {name} numbers"
+    )
 
 
 def difference(name: str, ours: Mapping[str, str], theirs: Any) -> str:

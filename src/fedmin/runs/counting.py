@@ -25,8 +25,9 @@ from fedmin.privacy.departures import PREPARING, Departures
 from fedmin.runs.agreement import document_of, only_job, roster_from, roster_words, seen_by_all
 from fedmin.runs.config import Config
 from fedmin.runs.grid import Job
-from fedmin.runs.own_rows import OwnRows
+from fedmin.runs.own_rows import OwnRows, read_own
 from fedmin.runs.pieces import options, problem_of, section_of
+from fedmin.runs.preparing import prepared_rows
 from fedmin.runs.site_file import SiteFile
 
 WHAT = "counts"
@@ -47,9 +48,9 @@ def askers(problem: Problem, roster: Roster) -> tuple[str, ...]:
     return tuple(roster.names[i] for i in counting(roster))
 
 
-def question(job: Job, roster: Roster, image: Any) -> bytes:
-    """What those sites are sent."""
-    words = {"document": document_of(job), "roster": roster_words(roster), "image": image}
+def question(job: Job, roster: Roster, image: Any, more: Mapping[str, Any] = {}) -> bytes:
+    """What those sites are sent; `more` is what all agreed on of their columns."""
+    words = {"document": document_of(job), "roster": roster_words(roster), "image": image, **more}
     return json.dumps({"what": WHAT, **words}).encode()
 
 
@@ -80,7 +81,7 @@ def totals(
 # ---------------------------------------------------------------- a site
 
 
-def told(file: SiteFile, own: OwnRows, log: Departures, data: bytes) -> bytes:
+def told(file: SiteFile, own: OwnRows | None, log: Departures, data: bytes) -> bytes:
     """A site's answer, written down before it leaves; `ValueError` if its policy says no."""
     words = json.loads(data)
     if not isinstance(words, dict) or words.get("what") != WHAT:
@@ -93,6 +94,10 @@ def told(file: SiteFile, own: OwnRows, log: Departures, data: bytes) -> bytes:
     problem = problem_for(config, job, roster, words["image"])
     if not numbers_to_count(problem, roster) or me not in counting(roster):
         raise ValueError(f"the server asks {file.name} for counts that its run does not need")
+    if "prepared" in words:
+        own = prepared_rows(file, config, job, words["prepared"], me)
+    elif own is None:  # says what is no number, and where
+        own = read_own(file)
     rows = own.fitted(roster)
     roster.check(me, rows)
     name = digest((words["document"], roster))[:16]

@@ -2,12 +2,15 @@
 
     deploy(config, folder)    folder/authority/        the federation's own authority
                               folder/server/           keys/, run.toml, runs/, test.npz, server.log
-                              folder/sites/NAME/       keys/, site.toml, rows.npz, state/, NAME.log
+                              folder/sites/NAME/       keys/, site.toml, state/, NAME.log, and
+                                                       rows.npz or rows.csv
 
 The file's data are cut by its [partition] into one file a site. Every party is the command that a
 person would type on a machine of its own: `fedmin serve` and `fedmin join`.
 """
 
+import csv
+import io
 import os
 import re
 import subprocess
@@ -28,10 +31,12 @@ from fedmin.runs.costs import fitted
 from fedmin.runs.document import ConfigError
 from fedmin.runs.grid import Job
 from fedmin.runs.own_rows import save_rows
-from fedmin.runs.own_tables import refuse_on_machines
+from fedmin.runs.own_tables import on_machines, own_frames
+from fedmin.runs.preparing import prepares
 
 HOST = "127.0.0.1"
 LOCAL = (HOST, "localhost")
+TABLE = "rows.csv"  # a site's own table, where columns are prepared
 START_SECONDS = 180.0  # for the server to listen
 
 
@@ -71,7 +76,6 @@ def prepare(
     what the server may be called by. Files that are there already stay, so that what was stopped
     goes on.
     """
-    refuse_on_machines(config)
     jobs = config.jobs()
     if len(jobs) != 1:
         raise ConfigError(f"{config.source} is {len(jobs)} runs; a federation does one at a time")
@@ -81,7 +85,10 @@ def prepare(
     names = _names(config, federation, sites)
     deployed = Deployed(folder, names)
     if not deployed.run_file.exists():
-        _cut(job, federation, deployed, getattr(pieces.problem, "image", None))
+        if prepares(job):
+            _copy(job, deployed)
+        else:
+            _cut(job, federation, deployed, getattr(pieces.problem, "image", None))
         _make_keys(deployed, hosts)
         write_text(deployed.run_file, tomli_w.dumps(_document(job, federation, names)))
     return deployed
@@ -99,6 +106,18 @@ def _names(config: Config, federation: Federation, sites: int | None) -> tuple[s
     if all(re.fullmatch(r"[A-Za-z][\w.-]*", name) for name in federation.names):
         return federation.names
     return tuple(f"site-{i + 1}" for i in range(found))
+
+
+def _copy(job: Job, deployed: Deployed) -> None:
+    """A CSV file for each site, with the columns as they were written."""
+    for name, frame in zip(deployed.names, own_frames(job.document, job.words), strict=True):
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(frame.columns)
+        writer.writerows(zip(*frame.columns.values(), strict=True))
+        path = deployed.site_file(name).parent / TABLE
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, text.getvalue())
 
 
 def _cut(job: Job, federation: Federation, deployed: Deployed, image: Any) -> None:
@@ -123,7 +142,7 @@ def _make_keys(deployed: Deployed, hosts: Sequence[str]) -> None:
 
 def _document(job: Job, federation: Federation, names: tuple[str, ...]) -> dict[str, Any]:
     """The document of the run with its sites, and nothing of an engine."""
-    words = job.resolved()
+    words = on_machines(job.resolved())
     words.setdefault("federation", {})
     words["federation"] = {"sites": list(names)} | words["federation"]
     words["run"].pop("engine", None)
@@ -133,10 +152,12 @@ def _document(job: Job, federation: Federation, names: tuple[str, ...]) -> dict[
     return words
 
 
-def site_words(name: str, port: int, seeded: bool = False, host: str = HOST) -> dict[str, Any]:
+def site_words(
+    name: str, port: int, seeded: bool = False, host: str = HOST, file: str = "rows.npz"
+) -> dict[str, Any]:
     """What a site.toml says; `seeded`: as the run, whose sites are this same person's."""
     return {
-        "name": name, "server": f"{host}:{port}", "keys": "keys", "data": {"file": "rows.npz"},
+        "name": name, "server": f"{host}:{port}", "keys": "keys", "data": {"file": file},
         "policy": {"seeded": True} if seeded else {},
     }  # fmt: skip
 
@@ -187,7 +208,8 @@ class Parties:
     def start_site(self, name: str) -> None:
         """Start a site, whose file is written if it is not there."""
         file = self.deployed.site_file(name)
-        words = site_words(name, self.port, self.deployed.seeded, self.called)
+        table = TABLE if (file.parent / TABLE).exists() else "rows.npz"
+        words = site_words(name, self.port, self.deployed.seeded, self.called, table)
         if not file.exists() or f":{self.port}" not in file.read_text("utf-8"):
             write_text(file, tomli_w.dumps(words))
         command = ["join", "site.toml", *self.talks]

@@ -39,9 +39,11 @@ from fedmin.privacy.identity import Identity, make_request
 from fedmin.runs.agreement import hello_of, misfit, only_job
 from fedmin.runs.config import Config
 from fedmin.runs.counting import told
+from fedmin.runs.document import ConfigError
 from fedmin.runs.folder import Outcome
 from fedmin.runs.joining import SiteHalf, join_run, note_in
 from fedmin.runs.own_rows import read_own
+from fedmin.runs.preparing import prepares
 from fedmin.runs.serving import OwnFiles, serve_at
 from fedmin.runs.site_file import SiteFile
 
@@ -72,7 +74,11 @@ def serve_grid(grid: Grid, settings: Mapping[str, Any]) -> Outcome:
     if "run" not in settings:
         raise ValueError("the run configuration needs run, the path of a run.toml")
     config = Config.read(Path(str(settings["run"])))
-    only_job(config)
+    if prepares(only_job(config)):
+        raise ConfigError(
+            f"{config.source}: columns are prepared by streams, not through Flower; take `fedmin "
+            f"serve` and `fedmin join`"
+        )
     assert config.terms is not None
     out, nodes = str(settings.get("out", "runs")), Nodes(grid)
     path = lambda key: Path(str(settings[key])) if settings.get(key) else None

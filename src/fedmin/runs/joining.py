@@ -1,6 +1,6 @@
 """A site on its own machine: it reads its file, calls the server, and answers what it allows."""
 
-import functools
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,11 @@ import numpy as np
 
 from fedmin.core.roster import Roster
 from fedmin.core.serialize import digest
+from fedmin.data.own.frames import frame_of
 from fedmin.engines.sessions.guarded import GuardedSite
 from fedmin.engines.sessions.site import SiteSession, run_name
 from fedmin.engines.sessions.tap import Tap
-from fedmin.engines.transports.grpc.joining import Site, join
+from fedmin.engines.transports.grpc.joining import JoinError, Site, join
 from fedmin.engines.transports.grpc.streams import largest_ask
 from fedmin.privacy.departures import Departures
 from fedmin.privacy.endorsed import believed, endorsement, signing_key
@@ -24,14 +25,17 @@ from fedmin.runs.agreement import agree, hello_of, only_job, roster_from
 from fedmin.runs.config import Config
 from fedmin.runs.counting import told
 from fedmin.runs.own_rows import OwnRows, read_own
+from fedmin.runs.preparing import MARK, WHAT, PreparingSite, prepared_rows
 from fedmin.runs.site_file import SiteFile
+
+FAILED = "failed"  # the status of a run that did not begin
 
 
 class SiteHalf:
     """A site's half of a run that it has built from words, under its own guard."""
 
     def __init__(
-        self, file: SiteFile, own: OwnRows, log: Departures, welcome: Mapping[str, Any],
+        self, file: SiteFile, own: OwnRows | None, log: Departures, welcome: Mapping[str, Any],
         identity: Identity | None = None, tap: Tap | None = None,
     ):  # fmt: skip
         self.tap = tap
@@ -40,7 +44,12 @@ class SiteHalf:
         roster = roster_from(welcome["roster"])
         if file.name not in roster.names:
             raise ValueError(f"{file.name} is not in the roster: {', '.join(roster.names)}")
-        me, rows = roster.names.index(file.name), own.fitted(roster)
+        me = roster.names.index(file.name)
+        if "prepared" in welcome:
+            own = prepared_rows(file, config, job, welcome["prepared"], me)
+        elif own is None:  # says what is no number, and where
+            own = read_own(file)
+        rows = own.fitted(roster)
         targets = ((roster.features, np.asarray(rows.y)),) if roster.knows_labels(me) else ()
         agreed = agree(
             config, job, roster, targets, tested=bool(welcome["tested"]), image=welcome["image"],
@@ -88,7 +97,7 @@ def own_secrets(file: SiteFile, own: OwnRows, run: str) -> dict[str, Any]:
     numbers = secret.numbers(run, int(np.prod(shape))).reshape(shape)
     return {
         "secret": jax.random.wrap_key_data(jnp.asarray(numbers)),
-        "fingerprint": secret.fingerprint(digest(own)),
+        "fingerprint": secret.fingerprint(own.mark or digest(own)),
     }
 
 
@@ -116,7 +125,9 @@ def fingerprint_of(file: SiteFile) -> bytes:
     path = Path(file.state) / FILE
     if not path.exists():  # a new one would fit nothing
         raise ValueError(f"there is no {path}: {file.name} has taken part in no run yet")
-    return OwnSecret.at(path.parent).fingerprint(digest(read_own(file)))
+    secret = OwnSecret.at(path.parent)
+    own, _ = own_or_not(file)
+    return secret.fingerprint(mark_of(file) if own is None else digest(own))
 
 
 def note_in(log: Departures) -> Callable[[str, Mapping[str, Any]], bytes]:
@@ -126,9 +137,10 @@ def note_in(log: Departures) -> Callable[[str, Mapping[str, Any]], bytes]:
         about = words.get("shapes")
         shown = {}
         if isinstance(about, dict):
-            shown = {key: f"{about[key]}" for key in ("rows", "features", "type", "classes")}
-            shown["columns"] = " ".join(about["columns"]) or "without names"
-            shown |= {"groups": " ".join(about["groups"])} if about["groups"] else {}
+            keys = ("rows", "features", "type", "classes")
+            shown = {key: f"{about[key]}" for key in keys if key in about}
+            shown["columns"] = " ".join(about.get("columns", ())) or "without names"
+            shown |= {"groups": " ".join(about["groups"])} if about.get("groups") else {}
         return log.say(kind, words, shown)
 
     return note
@@ -156,14 +168,63 @@ def join_run(
             f"{file.keys} holds the certificate of {identity.role} {identity.name}; the file is "
             f"of site {file.name}"
         )
-    own = read_own(file)
+    own, said = own_or_not(file)
     Path(file.state).mkdir(parents=True, exist_ok=True)
     kept = None if tap is None else Tap(tap)
     with Departures(file.log, file.name) as log:
+        before = Asked(file, own, log)
         site = Site(
-            identity, address or file.server,
-            hello_of(own.shapes(), endorsement(identity)),
+            identity, address or file.server, hello_of(said, endorsement(identity)),
             lambda welcome: SiteHalf(file, own, log, welcome, identity if trusted else None, kept),
-            patience, note_in(log), functools.partial(told, file, own, log),
+            patience, note_in(log), before.answer,
         )  # fmt: skip
-        return join(site, interrupt)
+        try:
+            words = join(site, interrupt)
+        except JoinError as error:  # the site's own words have the row and the value
+            raise JoinError(before.failure or str(error)) from None
+    if words.get("status") == FAILED:
+        raise JoinError(f"the run did not begin: {words.get('reason')}")
+    return words
+
+
+class Asked:
+    """What a site answers before a run is known; `failure` is what is wrong with its table."""
+
+    def __init__(self, file: SiteFile, own: OwnRows | None, departures: Departures):
+        self.file, self.own, self.departures, self.failure = file, own, departures, ""
+        self.site: tuple[Any, PreparingSite] | None = None
+
+    def answer(self, data: bytes) -> bytes:
+        """The answer to a question: of columns, with what stands before it, or of counts."""
+        if not data.startswith(MARK):
+            return told(self.file, self.own, self.departures, data)
+        begin = len(MARK) + 4
+        size = int.from_bytes(data[len(MARK) : begin], "little")
+        words = json.loads(data[begin : begin + size])
+        if not isinstance(words, dict) or words.get("what") != WHAT:
+            raise ValueError("the server asks before the run what this fedmin does not know")
+        if self.site is None or self.site[0] != words:
+            self.site = words, PreparingSite(self.file, self.departures, words)
+        site = self.site[1]
+        try:
+            return site.answer(data[begin + size :])
+        finally:
+            self.failure = site.failure
+
+
+def own_or_not(file: SiteFile) -> tuple[OwnRows | None, dict[str, Any]]:
+    """A site's rows and what it says of them; of a table with words in it only how many there are:
+    it can take part where columns are prepared."""
+    try:
+        own = read_own(file)
+        return own, own.shapes()
+    except ValueError:  # words, gaps, or columns that the site's policy keeps out of runs
+        if file.data.files[0].suffix == ".npz":
+            raise
+        frame = frame_of(file.name, file.data.files, file.data.separator)
+        return None, {"rows": frame.rows, "words": True}
+
+
+def mark_of(file: SiteFile) -> str:
+    """A hash of a site's table, where it is prepared for a run."""
+    return frame_of(file.name, file.data.files, file.data.separator).mark

@@ -30,6 +30,7 @@ class OwnRows(NamedTuple):
     columns: tuple[str, ...] = ()  # the names of the features, where they have names
     group: np.ndarray | None = None  # the number of each row's group, where rows are in groups
     groups: tuple[str, ...] = ()  # the groups' names
+    mark: str = ""  # a hash of the table that they were made of, where columns are prepared
 
     def shapes(self) -> dict[str, Any]:
         """What a site says of its rows: how many there are and of which form. No row."""

@@ -17,6 +17,7 @@ from fedmin import data
 from fedmin.core import checks
 from fedmin.core.federation import Federation
 from fedmin.core.serialize import serialize
+from fedmin.data.own.frames import Frame, frames_of
 from fedmin.problems.linear import Linear, Regression, Softmax
 from fedmin.runs.document import Document
 from fedmin.runs.registries import KINDS
@@ -26,10 +27,16 @@ from fedmin.runs.values import read, record
 Words = Mapping[str, Any]
 
 
+def is_own(given: Words) -> bool:
+    """Whether a [data] is of tables of one's own; on machines it names no files."""
+    return "files" in given or ("outcome" in given and "name" not in given)
+
+
 def own_federation(document: Document, words: Words) -> Federation:
     """The federation of a file's own tables, prepared."""
-    chosen = _read_words(document, words)
-    how = _prepare(document, words)
+    chosen, how = read_words(document, words), prepare_of(document, words)
+    if "files" not in words["data"]:
+        document.fail("data", "[data] needs files to be simulated; machines have their own")
     if "partition" in words:
         document.fail("partition", "the files are the clients; leave [partition] out")
     given = words["data"].get("sha256")
@@ -39,13 +46,13 @@ def own_federation(document: Document, words: Words) -> Federation:
         )
     files = files_of(document, words["data"])
     try:
-        sites = data.read(files, labels=_labels(words), **chosen)
+        sites = data.read(files, labels=labels_wanted(words), **chosen)
         return sites.federation(how)
     except (ValueError, TypeError) as error:
         document.refuse("data", words["data"], error)
 
 
-def _read_words(document: Document, words: Words) -> dict[str, Any]:
+def read_words(document: Document, words: Words) -> dict[str, Any]:
     """The options of `read`, each checked by its type."""
     fields, found = own_fields(), {}
     for key, given in words["data"].items():
@@ -58,7 +65,15 @@ def _read_words(document: Document, words: Words) -> dict[str, Any]:
     return {key: value for key, value in found.items() if key not in ("files", "sha256")}
 
 
-def _prepare(document: Document, words: Words) -> Any:
+def own_frames(document: Document, words: Words) -> list[Frame]:
+    """The columns of each site, as they were written."""
+    chosen = read_words(document, words)
+    files = files_of(document, words["data"])
+    return frames_of(files, chosen.get("separator", ","), chosen.get("client"))
+
+
+def prepare_of(document: Document, words: Words) -> data.Prepare:
+    """What [prepare] says."""
     return record(document, "prepare", words.get("prepare", {}), data.Prepare)
 
 
@@ -86,7 +101,7 @@ def _within(path: Path) -> list[Path]:
     return sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]
 
 
-def _labels(words: Words) -> bool | None:
+def labels_wanted(words: Words) -> bool | None:
     """Whether the problem takes labels: numbers, where it is a regression."""
     kind = KINDS["problems"].registry.get(words["problem"].get("name"))
     return not (isinstance(kind, type) and issubclass(kind, Regression))
@@ -98,7 +113,7 @@ def with_intercept(words: Words) -> dict[str, Any]:
     name = given.get("name")
     kind = KINDS["problems"].registry.get(name) if isinstance(name, str) else None
     linear = isinstance(kind, type) and issubclass(kind, Linear | Softmax)
-    if "files" in words["data"] and linear:
+    if is_own(words["data"]) and linear:
         given.setdefault("bias", True)
     return given
 
@@ -112,20 +127,17 @@ def shapes_of(federation: Federation) -> Any:
 def own_with_defaults(document: Document, words: Words) -> dict[str, Any]:
     """[data] and [prepare] with every default, and with what the files are."""
     usual = {key: field.default for key, field in own_fields().items() if not field.needed}
-    known = {"sha256": digests(document, words["data"])}
+    known = {"sha256": digests(document, words["data"])} if "files" in words["data"] else {}
     return {
         "data": serialize({**usual, **words["data"], **known}),
-        "prepare": serialize(_prepare(document, words)) | {"name": None},
+        "prepare": serialize(prepare_of(document, words)) | {"name": None},
     }
 
 
-def refuse_on_machines(document: Document) -> None:
-    """Refuse what machines do not do yet: preparing columns takes exchanges before the run."""
-    words = document.words
-    if "prepare" in words or "files" in words.get("data", {}):
-        where = "prepare" if "prepare" in words else "data.files"
-        document.fail(
-            where,
-            "columns are prepared by exchanges that machines do not make yet; simulate by "
-            "`fedmin run`, or give every site numbers that are prepared alike, by its site.toml",
-        )
+def on_machines(words: Words) -> dict[str, Any]:
+    """The words of a run as machines need them: each site has its own file, and says where."""
+    given = words["data"]
+    if not is_own(given):
+        return dict(words)
+    apart = ("files", "sha256", "client", "separator")
+    return {**words, "data": {key: given[key] for key in given if key not in apart}}

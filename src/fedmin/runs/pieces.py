@@ -17,7 +17,13 @@ from fedmin.core.problem import Problem
 from fedmin.core.serialize import serialize
 from fedmin.problems import over, smallest, subject_to
 from fedmin.runs.document import Document
-from fedmin.runs.own_tables import own_federation, own_with_defaults, shapes_of, with_intercept
+from fedmin.runs.own_tables import (
+    is_own,
+    own_federation,
+    own_with_defaults,
+    shapes_of,
+    with_intercept,
+)
 from fedmin.runs.registries import KINDS
 from fedmin.runs.sections import PARTITION_OPTIONS, SECTIONS, SMALLEST, fields_at
 from fedmin.runs.terms import Terms
@@ -41,7 +47,7 @@ class Pieces(NamedTuple):
 
 def pieces(document: Document, words: Words) -> Pieces:
     """What `minimize` is given for the words of one run."""
-    if "files" in words["data"]:
+    if is_own(words["data"]):
         federation = _named(document, words, own_federation(document, words))
         table: Any = shapes_of(federation)
     else:
@@ -197,8 +203,8 @@ def with_defaults(document: Document, words: Words) -> dict[str, Any]:
     for section in ("method", "channel", "participation", "domain"):
         if section in found:
             found[section] = serialize(section_of(document, found, section))
-    named = ("problem",) if "files" in words["data"] else ("data", "problem")
-    if "files" in words["data"]:
+    named = ("problem",) if is_own(words["data"]) else ("data", "problem")
+    if is_own(words["data"]):
         found |= own_with_defaults(document, words)
     for section in named:
         given = with_intercept(words) if section == "problem" else words[section]

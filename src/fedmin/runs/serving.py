@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -31,6 +31,7 @@ from fedmin.runs.agreement import (
     difference,
     document_of,
     misfit,
+    misfit_of_numbers,
     only_job,
     roster_of,
     roster_words,
@@ -38,7 +39,9 @@ from fedmin.runs.agreement import (
 from fedmin.runs.config import Config
 from fedmin.runs.folder import Outcome, ended, in_folder
 from fedmin.runs.grid import Job
+from fedmin.runs.joining import FAILED
 from fedmin.runs.own_rows import load_rows
+from fedmin.runs.preparing import PreparingError, prepared_at, prepares
 from fedmin.runs.presence import Watched
 from fedmin.runs.reading import load
 
@@ -88,6 +91,12 @@ class Door(Protocol):
         """The transport to the sites."""
         ...
 
+    def surveys(
+        self, messages: Mapping[str, bytes], seconds: float, interrupt: Callable[[], str]
+    ) -> dict[str, bytes]:
+        """What some sites answer to questions before the run is known."""
+        ...
+
     def welcome(self, words: dict[str, Any]) -> None:
         """Tell every site, now and later, what is run."""
         ...
@@ -114,7 +123,8 @@ def serve(
     if identity.role != "server":
         raise ValueError(f"{place.keys} holds the certificate of a {identity.role}, not a server's")
     assert config.terms is not None
-    door = StreamDoor(identity, config.terms.sites, place.listen, misfit)
+    check = misfit if prepares(job) else misfit_of_numbers
+    door = StreamDoor(identity, config.terms.sites, place.listen, check)
     log.info("listening at %s", place.listen.rpartition(":")[0] + f":{door.port}")
     place.told(door.port)
     own = OwnFiles(place.test, place.server_rows)
@@ -143,10 +153,14 @@ def serve_at(
             served = _Served(config, job, folder, own, door, interrupt, tap)
             result, was_there = served.run(progress), False
         words = {"status": result.status, "reason": result.reason, "rounds": result.rounds}
+    except PreparingError as error:
+        words = {"status": FAILED, "reason": str(error)}
+        raise
     finally:
         ended_ = words["status"] not in ("away", "interrupted")
         told = door.stop(words if ended_ else None, linger)  # else sites wait for it to come back
-        if ended_:  # before this it opens its door once more, for those who wait
+        # before this it opens its door once more, for those who wait
+        if ended_ and words["status"] != FAILED:
             write_text(folder / TOLD, json.dumps(sorted(told)) + "\n")
     return Outcome(job, folder, result, was_there)
 
@@ -163,6 +177,11 @@ class _Served:
 
     def run(self, progress: Show) -> Result:
         """Wait for the sites, and run."""
+        self.prepared = None
+        if prepares(self.job):
+            self.prepared = prepared_at(
+                self.door, self.config, self.job, self.folder, self.interrupt
+            )
         shapes = self._shapes()
         roster = roster_of(self.config, self.job, shapes)
         self.identities = [shapes[name].get("identity") for name in roster.names]
@@ -195,6 +214,8 @@ class _Served:
         if kept.exists():
             return json.loads(kept.read_text("utf-8"))
         assert self.config.terms is not None
+        if self.prepared is not None:
+            return self.prepared.shapes(self.config.terms.sites)
         hellos = self.door.wait_for_hellos(self.config.terms.wait, self.interrupt)
         return {name: hellos[name]["shapes"] for name in self.config.terms.sites}
 
@@ -206,13 +227,17 @@ class _Served:
         names, terms = counting.askers(problem, roster), self.config.terms
         assert terms is not None
         if names and not all("counts" in shapes[name] for name in names):
-            data = counting.question(self.job, roster, image)
+            data = counting.question(self.job, roster, image, self._agreed_before())
             told = self.door.survey(names, data, terms.wait, self.interrupt)
             for name in names:
                 found = counting.counts_in(name, told[name], problem, roster)
                 shapes[name]["counts"] = found.tolist()
         each = {name: np.array(shapes[name]["counts"]) for name in names}
         return counting.totals(problem, roster, each, own.server_rows)
+
+    def _agreed_before(self) -> dict[str, Any]:
+        """What sites need to make their rows, where columns are prepared."""
+        return {} if self.prepared is None else {"prepared": self.prepared.words}
 
     def _remember(self, shapes: dict[str, Any]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -252,13 +277,15 @@ class _Served:
                 "run": server.name.hex(), "tested": own.test is not None, "image": image,
                 "identities": self.identities,
                 "counts": None if self.counts is None else self.counts.tolist(),
+                **self._agreed_before(),
             })  # fmt: skip
             return Watched(transport, roster.names, self.folder)
 
         limits = Terms(terms.quorum, terms.deadline, terms.secrets == "system", journal=True)
         result = run_halves(agreed.run, roster, own, open_sites, settings, limits)
         result = judged_apart(result, agreed.run, roster, own.server_rows)
-        result.ledger.prepared = count_lines(agreed.run.problem, roster)
+        lines = [] if self.prepared is None else self.prepared.lines
+        result.ledger.prepared = [*lines, *count_lines(agreed.run.problem, roster)]
         return private.accounted(result, agreed.run, roster, spent)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,15 @@ class Frame:
     def rows(self) -> int:
         """How many there are."""
         return len(self.places)
+
+    @property
+    def mark(self) -> str:
+        """A SHA-256 of the columns as they were written, which the site can repeat."""
+        found = hashlib.sha256()
+        for name, values in self.columns.items():
+            found.update(name.encode() + b"\0")
+            found.update("\0".join(map(str, values.tolist())).encode() + b"\1")
+        return found.hexdigest()
 
     def where(self, i: int) -> str:
         """Where a row is, in words."""
@@ -99,7 +109,7 @@ def _is_pair(source: Any) -> bool:
 
 def _frame(site: str, source: Any, separator: str) -> Frame:
     if isinstance(source, str | Path):
-        return _of_file(site, Path(source), separator)
+        return frame_of(site, [Path(source)], separator)
     matrix = source[0] if isinstance(source, tuple) and source else source
     if scipy.sparse.issparse(matrix):
         raise ValueError(
@@ -121,14 +131,16 @@ def _frame(site: str, source: Any, separator: str) -> Frame:
     )
 
 
-def _of_file(site: str, path: Path, separator: str) -> Frame:
+def frame_of(site: str, paths: Sequence[Path], separator: str = ",") -> Frame:
+    """The columns of one site's own files, one after the other."""
+    path = paths[0]
     try:
         names = column_names(path, separator)
         others = [s for s in (",", ";", "\t", "|") if s != separator and s in names[0]]
         if len(names) == 1 and others:
             what = f"one column {names[0]!r}: it seems to be separated by {others[0]!r}"
             raise DataFileError(path, "several columns", f'{what}; give separator = "{others[0]}"')
-        read = read_columns([path], names, separator)
+        read = read_columns(paths, names, separator)
     except DataFileError as error:
         raise ValueError(f"site {site}: {error}") from None
     columns = {name: np.array(values, object) for name, values in read.columns.items()}

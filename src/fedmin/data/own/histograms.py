@@ -24,26 +24,30 @@ def quantile(edges: np.ndarray, counts: np.ndarray, q: float) -> float:
     return float(edges[k - 1] + inside * (edges[k] - edges[k - 1]))
 
 
+def fullest(edges: np.ndarray, counts: np.ndarray) -> float:
+    """The middle of the bin with the most rows: the most frequent value, to half of a bin.
+
+    >>> import numpy as np
+    >>> from fedmin.data.own.histograms import fullest
+    >>> fullest(np.arange(5.0), np.array([1, 1, 7, 1]))
+    2.5
+    """
+    k = int(np.argmax(counts))
+    return float((edges[k] + edges[k + 1]) / 2)
+
+
 def histograms(
-    talk: Any, bins: int, names: list[str], mean: np.ndarray, deviation: np.ndarray
+    talk: Any, told: dict[str, Any], bins: int, mean: np.ndarray, deviation: np.ndarray
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Edges and counts, wide enough that nobody is outside; no site says its extremes."""
     half = WIDTH * np.where(deviation > 0, deviation, 1.0)
     while True:
-        edges = [np.linspace(m - h, m + h, bins + 1) for m, h in zip(mean, half, strict=True)]
-
-        def count(site: Any, edges: Any = edges) -> list[np.ndarray]:
-            found = []
-            for name, each in zip(names, edges, strict=True):
-                x = site.columns[name]
-                x = x[~np.isnan(x)]
-                inside = np.histogram(x, each)[0]
-                outside = np.array([(x < each[0]).sum(), (x > each[-1]).sum()])
-                found.append(np.concatenate([inside, outside]).astype(float))
-            return [np.stack(found)]
-
-        (counts,) = talk.sums("histograms", np.stack([mean, half]), count)
+        edges = np.linspace(mean - half, mean + half, bins + 1)
+        (counts,) = talk.sums(
+            "histograms", {**told, "bins": bins}, {"mean": mean, "half": half},
+            {"counts": (len(mean), bins + 2)},
+        )  # fmt: skip
         outside = counts[:, -2:].sum(axis=1)
         if not outside.any():
-            return edges, list(counts[:, :-2])
+            return list(edges.T), list(counts[:, :-2])
         half = np.where(outside > 0, 4 * half, half)

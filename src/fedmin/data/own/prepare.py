@@ -1,37 +1,29 @@
 """`Prepare`: what is to be done to columns, fitted by sums over the sites and never on pooled rows.
 
-    levels       site -> server   each category's levels and how often they are there
-    totals       site -> server   of each number: how many there are, their sum
-    spreads      down the means;  up the sums of squares around them
-    products     down the centers of the features;  up the sums of their products around these, by
-                 which constant columns and those that follow from others are known
-    histograms   down the edges;  up the counts, until nobody is outside of them (scale = "range" or
-                 "quantile" only)
-
-Sums are in double precision, and squares are taken around the agreed mean: 1e8 + small numbers
-keeps its digits. Every exchange has a line in the ledger.
+This is the server's half of the exchanges; what a site answers is in table.py, how both travel in
+talk.py. Sums are in double precision, and squares are taken around the agreed mean: 1e8 + small
+numbers keeps its digits.
 """
 
 from __future__ import annotations
 
-import json
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from fedmin.core import checks
-from fedmin.core.federation import Federation
-from fedmin.core.ledger import Line
-from fedmin.core.preparation import OTHER, About, Category, Number, Preparation
-from fedmin.data.own.histograms import histograms, quantile
+from fedmin.core.preparation import OTHER, Category, Number, Preparation
+from fedmin.data.own.histograms import fullest, histograms, quantile
+from fedmin.data.own.talk import Talk
 
-__all__ = ["Prepare", "fit"]
+__all__ = ["Prepare", "fitted"]
 
 MOST_PRODUCTS = 1000  # features up to which products of columns are looked at
+LEVELS = {"levels": dict[str, dict[str, int]]}
+PREPARED = {"rows": int, "weight": float | int, "even": bool}
 
 
 @dataclass(frozen=True)
@@ -40,14 +32,19 @@ class Prepare:
 
     scale            "standard": mean 0 and deviation 1; "range": to [0, 1]; "quantile": the median
                      and the distance of the quartiles, both from histograms; "none"
-    missing          "mean": the mean, of categories the most frequent level; "indicator": that, and
-                     a column that says so; "refuse"
+    missing          "mean": the mean, of categories the most frequent level; "frequent": the most
+                     frequent value, of numbers to half a bin of a histogram; "indicator": the mean,
+                     and a column that says so; "refuse"
     smallest_count   levels with fewer rows at all sites together become 'other'
     bins             of a histogram: a quantile is wrong by at most its deviation * 8 / bins where
                      no value is beyond 4 deviations
     class_weights    "balanced": every class counts as much as any other, by counts of all sites
     unusable         columns that are constant, or follow from others: "drop" them, which is said,
-                     or "refuse"
+                     "refuse", or "keep" them and send no products
+    ranges           {column: (low, high)} of numbers that are scaled to [0, 1] by these, and filled
+                     by their middle: no sum of such a column leaves a site
+    levels           {column: levels} of categories: a site counts these, and names no other; all
+                     others are 'other'
 
     >>> import fedmin
     >>> tables = {"a": {"x": [1.0, 2.0], "y": [0, 1]}, "b": {"x": [3.0, 6.0], "y": [1, 0]}}
@@ -57,212 +54,187 @@ class Prepare:
     """
 
     scale: Literal["standard", "range", "quantile", "none"] = "standard"
-    missing: Literal["mean", "indicator", "refuse"] = "mean"
+    missing: Literal["mean", "frequent", "indicator", "refuse"] = "mean"
     smallest_count: int = 10
     bins: int = 256
     class_weights: Literal["balanced", "none"] = "none"
-    unusable: Literal["drop", "refuse"] = "drop"
+    unusable: Literal["drop", "refuse", "keep"] = "drop"
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, words in (
             ("scale", ("standard", "range", "quantile", "none")),
-            ("missing", ("mean", "indicator", "refuse")),
+            ("missing", ("mean", "frequent", "indicator", "refuse")),
             ("class_weights", ("balanced", "none")),
-            ("unusable", ("drop", "refuse")),
+            ("unusable", ("drop", "refuse", "keep")),
         ):
             checks.known(name, getattr(self, name), words)
         checks.at_least("smallest_count", self.smallest_count, 1)
         checks.at_least("bins", self.bins, 8)
+        for name, pair in self.ranges.items():
+            if len(pair) != 2 or not pair[0] < pair[1] or not np.isfinite(pair).all():
+                raise ValueError(f"ranges: {name!r} needs (low, high), low below high; got {pair}")
+        for name, levels in self.levels.items():
+            twice = [level for level in levels if list(levels).count(level) > 1]
+            if not levels or twice or "" in levels:
+                what = f"{twice[0]!r} twice" if twice else "no name, or an empty one"
+                raise ValueError(f"levels: {name!r} has {what}; name each level once")
+
+    def asks_nothing_of(self, kinds: Mapping[str, str] | None) -> bool:
+        """Whether every column's numbers are in the words themselves, so that no sums are sent;
+        of columns that are not known yet: whether it could be."""
+        sums = self.class_weights != "none" or self.unusable != "keep"
+        named = {*self.ranges, *self.levels}
+        return not sums and bool(named) and all(name in named for name in kinds or ())
+
+    def check(self, kinds: Mapping[str, str]) -> None:
+        """Refuse words about columns that are not there, or are of another kind."""
+        for key, is_category in (("ranges", False), ("levels", True)):
+            for name in getattr(self, key):
+                checks.known(f"column in {key}", name, list(kinds))
+                if (kinds[name] == "category") != is_category:
+                    raise ValueError(f"{key}: the column {name!r} is a {kinds[name]}")
 
 
-@dataclass
-class Talk:
-    """Asks all sites the same thing and adds up what they say; counts the bytes."""
-
-    sites: Any
-    lines: list[tuple[Line, int]] = field(default_factory=list)
-
-    def ask(self, kind: str, down: Any, answer: Callable[[Any], Any], own: Any = None) -> list[Any]:
-        """What each site answers from its own rows, or from what it has made of them."""
-        trip = len({line.trip for line, _ in self.lines})
-        said = [answer(each) for each in (self.sites.sites.values() if own is None else own)]
-        self.lines.append((Line(trip, "down", {kind: _weight(down)}, kind="prepare"), len(said)))
-        self.lines += [(Line(trip, "up", {kind: _weight(up)}, kind="prepare"), 1) for up in said]
-        return said
-
-    def sums(
-        self, kind: str, down: Any, answer: Callable[[Any], Any], own: Any = None
-    ) -> list[np.ndarray]:
-        """The sums of what the sites answer, arrays each."""
-        said = self.ask(kind, down, answer, own)
-        return [np.sum(np.stack(part), axis=0) for part in zip(*said, strict=True)]
+Told = dict[str, Any]
 
 
-def _weight(message: Any) -> int:
-    """The bytes of a message: numbers of eight each, words as JSON."""
-    if isinstance(message, np.ndarray):
-        return message.nbytes
-    if isinstance(message, list | tuple):
-        return sum(map(_weight, message))
-    return len(json.dumps(message).encode()) if message else 0
+def fitted(talk: Talk, how: Prepare, told: Told) -> tuple[Told, list[dict[str, Any]]]:
+    """What all sites are told in the end: the agreed numbers; and what each says of its rows."""
+    how.check(told["kinds"])
+    prepared = _columns(talk, how, told)
+    prepared = _usable(talk, how, told, prepared)
+    told = {**told, "preparation": prepared.words(), "factor": _factor(talk, how, told)}
+    return told, talk.words("prepared", told, PREPARED)
 
 
-def fit(sites: Any, how: Prepare, *, weights: Any = "sizes", seed: int = 0) -> Federation:
-    """The federation of these sites as `how` prepares them."""
-    talk = Talk(sites)
-    prepared = _fitted(talk, how)
-    x = [prepared.apply(site.columns, site.frame.where) for site in sites.sites.values()]
-    prepared, keep = _usable(talk, how, prepared, x)
-    x = [part[:, keep] for part in x]
-    each = _row_weights(talk, how)
-    y = [site.y for site in sites.sites.values()]
-    edges = np.cumsum([0, *map(len, y)])
-    about = About(
-        prepared.names, prepared, sites.outcome, sites.classes, sites.fingerprint(),
-        tuple(talk.lines), tuple(zip(x, y, each, strict=True)),
-    )  # fmt: skip
-    groups = [site.groups for site in sites.sites.values()]
-    federation = Federation.from_parts(
-        np.concatenate(x), np.concatenate(y),
-        [np.arange(a, b) for a, b in pairwise(edges)],
-        test=_test(sites, prepared), weights=weights, names=list(sites.sites),
-        classes=None if sites.classes is None else len(sites.classes),
-        groups=None if groups[0] is None else np.concatenate(groups), seed=seed,
-        row_weights=np.concatenate(each) if _weighs(sites, how) else None,
-    )  # fmt: skip
-    return replace(federation, about=about)
-
-
-def _weighs(sites: Any, how: Prepare) -> bool:
-    return sites.weighted or how.class_weights != "none"
-
-
-def _fitted(talk: Talk, how: Prepare) -> Preparation:
-    kinds = talk.sites.kinds
+def _columns(talk: Talk, how: Prepare, told: Told) -> Preparation:
+    kinds = told["kinds"]
     words = [name for name, kind in kinds.items() if kind == "category"]
-    numbers = [name for name in kinds if name not in words]
-    levels = _levels(talk, how, words)
-    made: dict[str, Number | Category] = levels | _numbers(talk, how, numbers)
+    numbers = [name for name in kinds if name not in words and name not in how.ranges]
+    made: dict[str, Number | Category] = {**_levels(talk, how, told, words)}
+    made |= _numbers(talk, how, told, numbers)
+    made |= {name: _ranged(name, pair, how, kinds) for name, pair in how.ranges.items()}
     return Preparation(tuple(made[name] for name in kinds))
 
 
-def _levels(talk: Talk, how: Prepare, names: list[str]) -> dict[str, Category]:
+def _ranged(name: str, pair: tuple[float, float], how: Prepare, kinds: Told) -> Number:
+    low, high = map(float, pair)
+    fill = None if how.missing == "refuse" else (low + high) / 2
+    return Number(name, low, high - low, fill, how.missing == "indicator", kinds[name] == "date")
+
+
+def _levels(talk: Talk, how: Prepare, told: Told, names: list[str]) -> dict[str, Category]:
     """The agreed levels of the categories, from how often each site has them."""
+    total: dict[str, dict[str, int]] = {name: {} for name in names}
+    free = [name for name in names if name not in how.levels]
+    if free:
+        for one in talk.words("levels", {**told, "names": free}, LEVELS):
+            for name in free:
+                for level, times in one["levels"].get(name, {}).items():
+                    total[name][level] = total[name].get(level, 0) + times
+    named = {name: list(how.levels[name]) for name in names if name in how.levels}
+    if how.asks_nothing_of(told["kinds"]):
+        return {name: _named(name, levels, how) for name, levels in named.items()}
+    if named:
+        entries = sum(len(levels) + 2 for levels in named.values())
+        (counts,) = talk.sums("counts", {**told, "named": named}, {}, {"counts": (entries,)})
+        each = iter(counts.tolist())
+        for name, levels in named.items():
+            total[name] = {level: int(next(each)) for level in levels}
+            total[name] |= {OTHER: total[name].get(OTHER, 0) + int(next(each)), "": int(next(each))}
+    return {name: _category(name, total[name], how) for name in names}
 
-    def count(site: Any) -> dict[str, dict[str, int]]:
-        found = {}
-        for name in names:
-            each, times = np.unique(site.columns[name].astype(str), return_counts=True)
-            found[name] = dict(zip(each.tolist(), times.tolist(), strict=True))
-        return found
 
-    if not names:
-        return {}
-    said = talk.ask("levels", names, count)
-    made = {}
-    for name in names:
-        total: dict[str, int] = {}
-        for one in said:
-            for level, times in one[name].items():
-                total[level] = total.get(level, 0) + times
-        made[name] = _category(name, total, how)
-    return made
+def _named(name: str, levels: list[str], how: Prepare) -> Category:
+    """The levels that the words name, uncounted; the first fills what is missing."""
+    own = [level for level in levels if level != OTHER]
+    fill = None if how.missing == "refuse" else own[0]
+    return Category(name, (*own, OTHER), fill, how.missing == "indicator", True)
 
 
 def _category(name: str, total: dict[str, int], how: Prepare) -> Category:
     empty = total.pop("", 0)
     common = sorted(level for level, times in total.items() if times >= how.smallest_count)
     rare = sum(times for times in total.values() if times < how.smallest_count)
+    open_ = name in how.levels and total.get(OTHER, 0) > 0  # what nobody named is there
     if not common:
         raise ValueError(
             f"column {name!r}: none of its {len(total)} levels has {how.smallest_count} rows at "
             f"all sites together; give a smaller smallest_count, or leave the column out"
         )
-    levels = [level for level in common if not (rare and level == OTHER)]
-    levels += [OTHER] * bool(rare)
+    levels = [level for level in common if not ((rare or open_) and level == OTHER)]
+    levels += [OTHER] * bool(rare or open_)
     often = max(common, key=lambda level: total[level])
     fill = None if how.missing == "refuse" else often
     indicator = how.missing == "indicator" and empty > 0
-    return Category(name, tuple(levels), fill, indicator, bool(rare))
+    return Category(name, tuple(levels), fill, indicator, bool(rare or open_))
 
 
-def _numbers(talk: Talk, how: Prepare, names: list[str]) -> dict[str, Number]:
+def _numbers(talk: Talk, how: Prepare, told: Told, names: list[str]) -> dict[str, Number]:
     if not names:
         return {}
-
-    def total(site: Any) -> list[np.ndarray]:
-        x = np.stack([site.columns[name] for name in names], axis=1)
-        return [(~np.isnan(x)).sum(axis=0).astype(float), np.nansum(x, axis=0),
-                np.array([len(x)], float)]  # fmt: skip
-
-    counts, sums, rows = talk.sums("totals", names, total)
-    mean = sums / np.maximum(counts, 1)
-
-    def spread(site: Any) -> list[np.ndarray]:
-        x = np.stack([site.columns[name] for name in names], axis=1)
-        return [np.nansum((x - mean) ** 2, axis=0), np.nansum(x - mean, axis=0)]
-
-    squares, rest = talk.sums("spreads", mean, spread)
-    mean = mean + rest / np.maximum(counts, 1)  # what rounding left of a sum of large numbers
+    asked, k = {**told, "names": names}, (len(names),)
+    there, sums, rows = talk.sums("totals", asked, {}, {"there": k, "sum": k, "rows": (1,)})
+    mean = sums / np.maximum(there, 1)
+    squares, rest = talk.sums("spreads", asked, {"mean": mean}, {"squares": k, "rest": k})
+    mean = mean + rest / np.maximum(there, 1)  # what rounding left of a sum of large numbers
     # over all rows: a filled one is at the mean, and the model's column has deviation 1
     deviation = np.sqrt(squares / rows[0])
-    shift, scale = _scales(talk, how, names, mean, deviation)
+    shift, scale, often = _scales(talk, how, asked, mean, deviation)
+    fill = often if how.missing == "frequent" else mean
     made = {}
     for j, name in enumerate(names):
-        some = counts[j] < rows[0]
+        some = there[j] < rows[0]
         made[name] = Number(
             name, float(shift[j]), float(scale[j]) if scale[j] > 0 else 1.0,
-            None if how.missing == "refuse" else float(mean[j]),
-            bool(how.missing == "indicator" and some), talk.sites.kinds[name] == "date",
+            None if how.missing == "refuse" else float(fill[j]),
+            bool(how.missing == "indicator" and some), told["kinds"][name] == "date",
         )  # fmt: skip
     return made
 
 
 def _scales(
-    talk: Talk, how: Prepare, names: list[str], mean: np.ndarray, deviation: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    if how.scale == "none":
-        return np.zeros(len(names)), np.ones(len(names))
-    if how.scale == "standard":
-        return mean, deviation
-    edges, counts = histograms(talk, how.bins, names, mean, deviation)
+    talk: Talk, how: Prepare, asked: Told, mean: np.ndarray, deviation: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The shift and the scale of each number, and its most frequent value where that is asked."""
+    plain = {"none": (np.zeros_like(mean), np.ones_like(mean)), "standard": (mean, deviation)}
+    if how.scale in plain and how.missing != "frequent":
+        return *plain[how.scale], mean
+    found = histograms(talk, asked, how.bins, mean, deviation)
+    each = list(zip(*found, strict=True))
+    often = np.array([fullest(edges, counts) for edges, counts in each])
+    if how.scale in plain:
+        return *plain[how.scale], often
     if how.scale == "range":
-        low = np.array([e[np.argmax(c > 0)] for e, c in zip(edges, counts, strict=True)])
-        last = [len(c) - np.argmax(c[::-1] > 0) for c in counts]
-        high = np.array([e[k] for e, k in zip(edges, last, strict=True)])
-        return low, high - low
+        low = np.array([edges[np.argmax(counts > 0)] for edges, counts in each])
+        high = np.array([e[len(c) - np.argmax(c[::-1] > 0)] for e, c in each])
+        return low, high - low, often
     first, middle, third = (
-        np.array([quantile(e, c, q) for e, c in zip(edges, counts, strict=True)])
-        for q in (0.25, 0.5, 0.75)
+        np.array([quantile(edges, counts, q) for edges, counts in each]) for q in (0.25, 0.5, 0.75)
     )
-    return middle, np.where(third > first, third - first, deviation)
+    return middle, np.where(third > first, third - first, deviation), often
 
 
-def _usable(
-    talk: Talk, how: Prepare, prepared: Preparation, x: list[np.ndarray]
-) -> tuple[Preparation, np.ndarray]:
+def _usable(talk: Talk, how: Prepare, told: Told, prepared: Preparation) -> Preparation:
     """Without features that are constant or follow from those before them, which are named."""
     names = prepared.names
-    keep = np.ones(len(names), bool)
-    if len(names) > MOST_PRODUCTS:
-        return prepared, keep
-    total, count = talk.sums(
-        "centers", list(names), lambda part: [part.sum(axis=0), np.array([len(part)], float)], x
-    )
-    center = total / count
-    around = lambda part: [(part - center).T @ (part - center)]
-    (gram,) = talk.sums("products", center, around, x)
+    if how.unusable == "keep" or len(names) > MOST_PRODUCTS:
+        return prepared
+    asked, k = {**told, "preparation": prepared.words()}, len(names)
+    total, count = talk.sums("centers", asked, {}, {"sum": (k,), "rows": (1,)})
+    (gram,) = talk.sums("products", asked, {"center": total / count}, {"products": (k, k)})
     bad = _dependent(gram, names)
     if not bad:
-        return prepared, keep
+        return prepared
     said = "; ".join(bad.values())
     if how.unusable == "refuse":
         raise ValueError(f"{said}: leave them out by without, or give unusable = 'drop'")
-    warnings.warn(f"left out of the model: {said}", UserWarning, stacklevel=5)
-    keep = np.array([name not in bad for name in names])
-    if not keep.any():
+    warnings.warn(f"left out of the model: {said}", UserWarning, stacklevel=6)
+    if len(bad) == len(names):
         raise ValueError("every column is constant: there is nothing to predict from")
-    return Preparation(prepared.columns, tuple(bad)), keep
+    return Preparation(prepared.columns, tuple(bad))
 
 
 def _dependent(gram: np.ndarray, names: tuple[str, ...]) -> dict[str, str]:
@@ -287,26 +259,13 @@ def _dependent(gram: np.ndarray, names: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _row_weights(talk: Talk, how: Prepare) -> list[np.ndarray]:
-    """How much each row counts."""
-    sites = talk.sites
-    each = [site.weights for site in sites.sites.values()]
+def _factor(talk: Talk, how: Prepare, told: Told) -> list[float] | None:
+    """How much a row of each class counts; None where all count the same."""
     if how.class_weights == "none":
-        return each
-    if sites.classes is None:
-        raise ValueError(f"class_weights need labels, and {sites.outcome!r} is a number")
-    classes = len(sites.classes)
-    (counts,) = talk.sums("classes", [], lambda site: [np.bincount(site.y, site.weights, classes)])
-    factor = counts.sum() / (classes * np.where(counts > 0, counts, np.inf))
-    return [w * factor[site.y] for w, site in zip(each, sites.sites.values(), strict=True)]
-
-
-def _test(sites: Any, prepared: Preparation) -> Any:
-    if not sites.test:
         return None
-    held = list(sites.test.values())
-    x = np.concatenate([prepared.apply(site.columns, site.frame.where) for site in held])
-    y = np.concatenate([site.y for site in held])
-    if held[0].groups is None:
-        return x, y
-    return x, y, np.concatenate([site.groups for site in held])
+    if told["labels"] is None:
+        raise ValueError("class_weights need labels, and the outcome is a number")
+    classes = len(told["labels"])
+    (counts,) = talk.sums("classes", told, {}, {"classes": (classes,)})
+    factor = counts.sum() / (classes * np.where(counts > 0, counts, np.inf))
+    return [float(each) for each in factor]

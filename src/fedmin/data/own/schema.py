@@ -13,44 +13,45 @@ import numpy as np
 
 from fedmin.core import checks
 from fedmin.core.raw_rows import day, level, number
-from fedmin.data.own.frames import Frame, no_column
+from fedmin.data.own.frames import Frame
 
 KINDS = ("number", "category", "date")
 MOST_LEVELS = 50  # of a category, if it has many rows; more are a text, or an id
 
 
-def check_names(frames: Sequence[Frame], needed: Mapping[str, str], features: Any) -> None:
-    """Refuse sites that lack a column, or whose columns differ where all are used."""
-    for frame in frames:
-        if not frame.rows:
-            raise ValueError(f"site {frame.site}: it has no rows; leave it out, or fill its file")
-        for name, what in needed.items():
-            if name not in frame.columns:
-                raise ValueError(no_column(frame, name, what))
-    if features is not None:
-        return
-    first = frames[0]
-    for frame in frames[1:]:
-        lacks = [name for name in first.columns if name not in frame.columns]
-        more = [name for name in frame.columns if name not in first.columns]
+def agreed_kinds(
+    said: Mapping[str, Mapping[str, Any]], given: Mapping[str, str], without: Sequence[str]
+) -> dict[str, str]:
+    """The kinds of the columns at all sites, by what each said of its own (`SiteTable.schema`)."""
+    (first, one), *others = said.items()
+    for name in without:
+        if all(name in words["lacks"] for words in said.values()):
+            near = checks.nearest(name, one["columns"])
+            raise ValueError(f"no site has a column {name!r}, which without names; {near}")
+    for site, words in others:
+        lacks = [name for name in one["columns"] if name not in words["columns"]]
+        more = [name for name in words["columns"] if name not in one["columns"]]
         if lacks or more:
-            said = [f"lacks {_listed(lacks)}"] * bool(lacks) + [f"has {_listed(more)}"] * bool(more)
+            parts = [f"lacks {_listed(lacks)}"] * bool(lacks)
+            parts += [f"has {_listed(more)}"] * bool(more)
             raise ValueError(
-                f"site {frame.site}: it {' and '.join(said)}, unlike site {first.site}; rename the "
+                f"site {site}: it {' and '.join(parts)}, unlike site {first}; rename the "
                 f"columns, or name those to use by features, or leave some out by without"
             )
+    for name in given:
+        checks.known(f"kind of column {name!r}", given[name], KINDS)
+    return {
+        name: agreed_kind(name, {site: words["columns"][name] for site, words in said.items()})
+        for name in one["columns"]
+    }
 
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names))
 
 
-def agreed_kind(frames: Sequence[Frame], name: str, given: str | None, missing: Any) -> str:
+def agreed_kind(name: str, found: Mapping[str, str | None]) -> str:
     """The kind of a column at all sites; a site where it is empty goes with the others."""
-    if given is not None:
-        checks.known(f"kind of column {name!r}", given, KINDS)
-        return given
-    found = {frame.site: kind_of(frame, name, missing) for frame in frames}
     kinds = {site: kind for site, kind in found.items() if kind is not None}
     if not kinds:
         raise ValueError(
@@ -64,6 +65,7 @@ def agreed_kind(frames: Sequence[Frame], name: str, given: str | None, missing: 
                 f"column {name!r}: it is a {other} at site {site} and a {kind} at site {first}; "
                 f'say what it is: kinds = {{{name} = "category"}}, or repair the file'
             )
+    checks.known(f"kind of column {name!r}", kind, KINDS)
     return kind
 
 

@@ -31,6 +31,7 @@ KINDS = ("ask", "reply", "fault", "keep", "back", "kept", "packet", "state", "lo
 EVALUATION = 0x4000  # the numbers of its trips begin here
 CERTIFICATE = 0x6000  # and those of the look that a certificate takes
 SETUP = 0x8000  # and those of the exchange of keys, before any round
+PREPARE = 0xA000  # and those of preparing columns, before there is a run
 NO_RUN = bytes(8)
 TYPES = tuple(
     np.dtype(t).newbyteorder("<")
@@ -106,6 +107,14 @@ def decode(data: bytes, like: Any, finite: bool = False) -> tuple[Envelope, Any]
     if finite and not all(np.isfinite(a).all() for a in leaves if a.dtype.kind == "f"):
         raise NotFiniteError(f"{envelope}: not all of its numbers are finite")
     return envelope, jax.tree.unflatten(form, leaves)
+
+
+def leaves(data: bytes) -> tuple[Envelope, list[np.ndarray]]:
+    """The arrays of a message whose form is not known before, by its own description."""
+    envelope = envelope_of(data)
+    described, _ = _described(envelope, data, HEADER.unpack_from(data)[-2])
+    like = [np.broadcast_to(np.zeros((), dtype), shape) for dtype, shape in described]
+    return decode(data, like)
 
 
 class NotFiniteError(MessageError):

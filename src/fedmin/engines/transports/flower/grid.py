@@ -207,6 +207,10 @@ class GridDoor:
             if why or answer["kind"] != "ready":
                 raise ValueError(f"{name} does not take part: {why}")
 
+    def surveys(self, *_: Any) -> dict[str, bytes]:
+        """Columns are prepared by streams: `fedmin.runs.flower` says so before."""
+        raise ValueError("columns are prepared by streams, not through Flower's messages")
+
     def transport(self, messages: Messages, roster: Roster, **_: Any) -> GridTransport:
         """The transport to the sites, once they are welcome."""
         return GridTransport(self.nodes, self.sites, messages, roster)

@@ -5,7 +5,7 @@ site that has said hello, and again to one that was cut off before it answered.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from fedmin.engines.transports.grpc.frames import NO, QUERY, TOLD, FrameError, Message, Reader
@@ -21,13 +21,13 @@ class Beforehand:
 
     def __init__(self) -> None:
         self.known = False  # there is a run to be welcomed to, or there never will be
-        self._queries: list[bytes] = []
+        self._queries: list[Mapping[str, bytes]] = []  # to whom what
         self._told: list[dict[str, bytes]] = []
         self._stirred = asyncio.Event()  # set, and made anew, when there is something to say
 
-    def ask(self, data: bytes, told: dict[str, bytes]) -> None:
-        """Ask every site that is not in `told` yet; its answer will be."""
-        self._queries.append(data)
+    def ask(self, messages: Mapping[str, bytes], told: dict[str, bytes]) -> None:
+        """Ask some sites, each its own message; their answers will be in `told`."""
+        self._queries.append(messages)
         self._told.append(told)
         self._stir()
 
@@ -49,7 +49,8 @@ class Beforehand:
             stirred = self._stirred
             number = next(self._open(link.name), None)
             if number is not None:
-                await link.send(Message(QUERY, number, self._queries[number]))
+                data = self._queries[number][link.name]
+                await link.send(Message(QUERY, number, data))
                 told = taking_part(link.name, await asyncio.wait_for(reading, seconds))
                 if (told.kind, told.number) != (TOLD, number):
                     raise FrameError("it did not answer what it was asked")
@@ -65,7 +66,8 @@ class Beforehand:
         return reading
 
     def _open(self, name: str) -> Iterator[int]:
-        return (number for number, told in enumerate(self._told) if name not in told)
+        asked = enumerate(zip(self._queries, self._told, strict=True))
+        return (number for number, (to, told) in asked if name in to and name not in told)
 
 
 def taking_part(name: str, message: Message | None) -> Message:

@@ -262,14 +262,20 @@ class Listener:
     ) -> dict[str, bytes]:
         """What these sites answer to a question before the run; all of them are waited for, and a
         site that was cut off is asked again."""
-        told = dict.fromkeys(set(self.names) - set(names), b"")  # who is not asked says nothing
+        return self.surveys(dict.fromkeys(names, data), seconds, interrupt)
+
+    def surveys(
+        self, messages: Mapping[str, bytes], seconds: float, interrupt: Callable[[], str]
+    ) -> dict[str, bytes]:
+        """The same where each of some sites has a question of its own."""
+        told: dict[str, bytes] = {}
 
         async def ask() -> None:
-            self.beforehand.ask(data, told)
+            self.beforehand.ask(messages, told)
 
         self.call(ask())
-        self._wait_for(told, names, seconds, interrupt)
-        return {name: told[name] for name in names}
+        self._wait_for(told, [*messages], seconds, interrupt)
+        return dict(told)
 
     def _wait_for(
         self, found: Mapping[str, Any], names: Sequence[str], seconds: float,
