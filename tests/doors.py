@@ -29,6 +29,7 @@ class Site:
         self.log: Departures | None = None
         self.before: Asked | None = None
         self.sent: list[bytes] = []
+        self.told: list[bytes] = []
         self.welcome: dict[str, Any] = {}
 
     def build(self, welcome: dict[str, Any]) -> dict[str, Any]:
@@ -51,8 +52,8 @@ class Site:
         """What it answers before the run is known."""
         if self.log is None:
             self._open()
-        self.sent.append(self.before.answer(data))
-        return self.sent[-1]
+        self.told.append(self.before.answer(data))
+        return self.told[-1]
 
     def answer(self, data: bytes) -> bytes:
         assert self.half is not None

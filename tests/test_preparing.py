@@ -94,7 +94,7 @@ def test_bit_for_bit_as_in_one_process(config, quiet, tmp_path):
     assert {kind: sum(one[kind] for one in sums) for kind in up} == up
     for name, site in sites.items():  # no row of its table is in what left
         ages = pandas.read_csv(config.folder / f"{name}.csv")["age"].dropna()
-        sent = b"".join(site.sent)
+        sent = b"".join(site.told)
         assert not any(np.float64(age).tobytes() in sent for age in ages)
         assert not any(f"{age}".encode() in sent for age in ages)
 
