@@ -82,6 +82,11 @@ def test_bit_for_bit_as_in_one_process(config, quiet, tmp_path):
     """Preparation, model and every byte; and what left is in each site's log."""
     outcome, deployed, sites = served(config, tmp_path / "parties")
     same(outcome, quiet)
+    raw = pandas.read_csv(config.folder / "a.csv")  # its model works on rows as people write them
+    found, there = (
+        load(each).model.predict(raw) for each in (outcome.folder, config.folder / "loopback")
+    )
+    np.testing.assert_array_equal(found, there)
     kinds = load(outcome.folder).ledger.by_kind()
     up = {k: n for k, n in kinds.items() if k.startswith("prepare up")}
     assert set(up) == {

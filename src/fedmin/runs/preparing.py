@@ -27,7 +27,7 @@ from fedmin.core.matrix import float_type, matrix
 from fedmin.core.preparation import About
 from fedmin.core.rows import rows as rows_of
 from fedmin.data.own.frames import frame_of
-from fedmin.data.own.pooled import about_of, order_of, weighs
+from fedmin.data.own.pooled import SILENT, about_of, order_of, weighs
 from fedmin.data.own.prepare import fitted
 from fedmin.data.own.reading import agreed
 from fedmin.data.own.rows import Chosen
@@ -45,7 +45,6 @@ from fedmin.runs.own_tables import is_own, labels_wanted, prepare_of, read_words
 from fedmin.runs.site_file import SiteFile
 
 log = logging.getLogger("fedmin.prepare")
-SILENT = ("schema", "labels", "prepared")  # what is asked where no sums are
 WHAT, MARK = "prepare", b"prepare:"  # a question of this kind
 KEPT = "prepared.json"  # in a run's folder: what all agreed on
 

@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -285,6 +286,9 @@ class _Served:
         result = run_halves(agreed.run, roster, own, open_sites, settings, limits)
         result = judged_apart(result, agreed.run, roster, own.server_rows)
         lines = [] if self.prepared is None else self.prepared.lines
+        if self.prepared is not None:
+            outcome = self.job.words["data"]["outcome"]
+            result = replace(result, about=self.prepared.about(outcome))
         result.ledger.prepared = [*lines, *count_lines(agreed.run.problem, roster)]
         return private.accounted(result, agreed.run, roster, spent)
 

@@ -14,13 +14,16 @@ from fedmin.core.preparation import About, Preparation
 from fedmin.data.own.table import SiteTable
 
 Told = Mapping[str, Any]
+SILENT = ("schema", "labels", "prepared")  # what is asked where no sums are
 
 
 def about_of(told: Told, outcome: str, lines: Sequence[Any], **more: Any) -> About:
     """What is known of the columns, beside the rows."""
     prepared, labels = Preparation.of(told["preparation"]), told["labels"]
     classes = None if labels is None else tuple(labels)
-    return About(prepared.names, prepared, outcome, classes, lines=tuple(lines), **more)
+    kinds = {part for line, _ in lines for part in line.parts if part != "header"}
+    noted = () if kinds <= set(SILENT) else None  # no sums, so nothing that needs noise
+    return About(prepared.names, prepared, outcome, classes, lines=tuple(lines), told=noted, **more)
 
 
 def federation_of(
