@@ -21,6 +21,7 @@ from fedmin import (
     CentralFW,
     FedAC,
     FedAvg,
+    FedAvgM,
     FedDANE,
     FedDR,
     FedDualAvg,
@@ -108,6 +109,19 @@ def _minimizers(B, x, g, tau, sigma):
         z = np.zeros_like(x)
         z[T] = np.linalg.solve(B[np.ix_(T, T)], (B @ x - g)[T])
         yield z
+
+
+def heavy_ball(step, beta) -> Central:
+    """Gradient descent with a velocity."""
+
+    def run(x, gradient, rounds):
+        v = np.zeros_like(x)
+        for _ in range(rounds):
+            v = beta * v - step * gradient(x)
+            x = x + v
+        return x
+
+    return run
 
 
 def adaptive(step, server_step, beta1, tau, second) -> Central:
@@ -291,6 +305,13 @@ CASES = [
         participation=fedmin.Bernoulli(0.25),
     ),
     Case(
+        "fedavgm",
+        FedAvgM(0.2, local_steps=3, batches=fedmin.Blocks(2), beta=0.5),
+        heavy_ball(0.2, 0.5),
+        FedAvgM(0.2, batches=Full(), beta=0.5),
+        participation=fedmin.Cyclic(2),
+    ),
+    Case(
         "ssca",
         SSCA(rho=0.9, gamma=0.5, tau=0.5, batches=fedmin.WithoutReplacement(2)),
         descent(0.5),
@@ -338,7 +359,7 @@ CASES = [
     ),
     Case(
         "fedprox",
-        FedProx(0.5, mu=0.1, local_steps=3, batches=fedmin.WithReplacement(2)),
+        FedProx(0.5, mu=0.1, local_steps=3, batches=fedmin.WithReplacement(2), stragglers=0.5),
         descent(0.5),
         FedProx(0.5, mu=0.1, batches=Full()),
         rounds=800,

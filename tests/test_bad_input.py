@@ -8,12 +8,14 @@ import scipy.sparse
 import fedmin
 import known
 from fedmin import (
+    DONE,
     LBFGS,
     Adam,
     Bernoulli,
     Blocks,
     Cyclic,
     FedAvg,
+    FedAvgM,
     Federation,
     FedOpt,
     FedProx,
@@ -220,7 +222,11 @@ TABLE = [
     (lambda: Scaffold(local_steps=0), "local_steps must be at least 1, got 0"),
     (lambda: Scaffold(server_step=-1.0), "server_step must be more than 0"),
     (lambda: FedOpt(tau=0.0), "tau must be more than 0"),
-    (lambda: FedOpt(beta1=1.5), "beta1 must be at least 0 and at most 1, got 1.5"),
+    (lambda: FedOpt(beta1=1.5), "beta1 must be at least 0 and below 1, got 1.5"),
+    (lambda: FedOpt(beta1=1.0), "beta1 must be at least 0 and below 1, got 1"),
+    (lambda: FedAvgM(beta=1.0), "beta must be at least 0 and below 1, got 1"),
+    (lambda: FedProx(stragglers=1.5), "stragglers must be at least 0 and at most 1, got 1.5"),
+    (lambda: DONE(first="one"), "unknown first v 'one'; there is 'zero', 'gradient'"),
     (lambda: FedOpt(second=Adam(2.0)), "beta2 must be at least 0 and at most 1, got 2"),
     (lambda: FedOpt(second="adam"), "second must be like Adam"),
     (lambda: fedmin.FedAC(local_steps=0), "local_steps must be at least 1, got 0"),

@@ -243,7 +243,8 @@ def test_gradient_in_blocks_is_the_gradient(weights):
 LOCAL = "step local_steps epochs batches"
 ORDER = {
     "fedavg": f"{LOCAL} server_step",
-    "fedprox": "step mu local_steps epochs batches",
+    "fedavgm": f"{LOCAL} server_step beta",
+    "fedprox": "step mu local_steps epochs batches stragglers",
     "scaffold": f"{LOCAL} server_step",
     "fedopt": f"{LOCAL} server_step beta1 tau second",
     "fedht": LOCAL,
@@ -260,8 +261,8 @@ ORDER = {
     "distributediht": "step batches",
     "sparsenewton": "step memory",
     "fednl": "compress alpha mu warmup largest",
-    "fednlpp": "compress alpha largest",
-    "done": "step alpha local_steps batches",
+    "fednlpp": "compress alpha largest warmup",
+    "done": "step alpha local_steps batches first",
     "feddr": "eta alpha step local_steps accuracy batches",
 }
 INHERITING = [kind for kind in METHODS.values() if issubclass(kind, LocalSteps)]
@@ -310,4 +311,25 @@ def test_every_method_checks_its_local_steps(kind):
 def test_steps_of_a_round(method, most, steps):
     i = SIZES.index(7)
     assert method.most_steps(shard(i)) == most
-    assert tuple(int(method.steps(shard(i), jnp.int32(round))) for round in (0, 5)) == steps
+    keys = jax.random.split(jax.random.key(0))
+    nows = [fedmin.Now(jnp.int32(round), *keys) for round in (0, 5)]
+    assert tuple(int(method.steps(shard(i), now)) for now in nows) == steps
+
+
+@pytest.mark.parametrize(
+    ("method", "counts"),
+    [
+        (fedmin.FedProx(local_steps=4, stragglers=0.5), {1: 0.125, 2: 0.125, 3: 0.125, 4: 0.625}),
+        # 7 rows in batches of 4: an epoch is 2 steps
+        (fedmin.FedProx(epochs=2, batches=fedmin.Blocks(4), stragglers=1.0), {2: 0.5, 4: 0.5}),
+    ],
+    ids=["steps", "epochs"],
+)
+def test_stragglers_take_a_part_of_their_steps(method, counts):
+    """Slow with the given chance, and then any number from 1 to K: steps, or whole passes."""
+    rows, key = shard(SIZES.index(7)), jax.random.key(1)
+    draw = jax.vmap(lambda secret: method.steps(rows, fedmin.Now(jnp.int32(0), key, secret)))
+    found, times = np.unique(draw(jax.random.split(key, 4000)), return_counts=True)
+    assert found.tolist() == sorted(counts)
+    # a share of 4,000 draws has a standard error of at most 0.5 / sqrt(4000)
+    np.testing.assert_allclose(times / 4000, [counts[k] for k in found], atol=5 * 0.5 / 4000**0.5)

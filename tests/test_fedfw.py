@@ -399,7 +399,8 @@ def test_bad_pieces_are_refused(problem, method, options, words):
         (lambda: fedmin.LargerSet(L2Ball(1.0), whose=3), "whose must be a function"),
         (lambda: fedmin.ConvexSteps(0.0), "p must be more than 0"),
         (lambda: fedmin.NonconvexSteps(0.5), "rounds must be at least 1"),
-        (lambda: FedDR(alpha=3.0), "alpha must be more than 0 and at most 2"),
+        (lambda: FedDR(alpha=3.0), "alpha must be more than 0 and below 2"),
+        (lambda: FedDR(alpha=2.0), "alpha must be more than 0 and below 2, got 2"),
         (lambda: fedmin.Gap(0.0), "tol must be more than 0"),
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 import fedmin
 import known
 from agreement import run
-from fedmin import Adagrad, Adam, FedAvg, FedOpt, FedProx, FedSGD, Full, Scaffold, Yogi
+from fedmin import Adagrad, Adam, FedAvg, FedAvgM, FedOpt, FedProx, FedSGD, Full, Scaffold, Yogi
 from fedmin.engines.round import COHORT, key_of
 
 ROUNDS = 5
@@ -69,6 +69,36 @@ def test_fedavg_steps(world):
         x = x + 0.8 * averaged(world, local, x, list(range(5)))
     method = FedAvg(0.5, local_steps=3, batches=Full(), server_step=0.8)
     np.testing.assert_allclose(run(world, method, rounds=ROUNDS).solution, x, rtol=1e-10)
+
+
+def test_fedavgm(world):
+    """[hsu2019measuring] section 4.3: v <- beta v + D, w <- w + v, here with a server's step."""
+    x, v = np.zeros(world.dim), np.zeros(world.dim)
+    local = local_steps(lambda i, y, _: world.gradient(i, y), 0.3, 3)
+    for _ in range(ROUNDS):
+        v = 0.7 * v + averaged(world, local, x, list(range(5)))
+        x = x + 0.8 * v
+    method = FedAvgM(0.3, local_steps=3, batches=Full(), server_step=0.8, beta=0.7)
+    result = run(world, method, rounds=ROUNDS)
+    np.testing.assert_allclose(result.solution, x, rtol=1e-10)
+    np.testing.assert_allclose(result.server.v, v, rtol=1e-10)
+
+
+def test_fedprox_stragglers():
+    """Half of the clients do a part of their three steps: theirs are the library's draws."""
+    world = known.logistic()
+    method = FedProx(0.5, mu=0.7, local_steps=3, batches=Full(), stragglers=0.5)
+    x, counts = np.zeros(world.dim), []
+    for t in range(ROUNDS):
+        key = jax.random.key(3)
+        nows = [fedmin.Now(t, key, key_of(key, jnp.int32(t), 0, i)) for i in range(5)]
+        counts.append([int(method.steps(None, now)) for now in nows])
+        gradient = lambda i, y, x: world.gradient(i, y) + 0.7 * (y - x)
+        local = lambda i, x, t=t: local_steps(gradient, 0.5, counts[t][i])(i, x)
+        x = x + averaged(world, local, x, list(range(5)))
+    assert {1, 2, 3} == set(np.ravel(counts))
+    result = run(world, method, rounds=ROUNDS, seed=3)
+    np.testing.assert_allclose(result.solution, x, rtol=1e-10)
 
 
 def test_fedprox():

@@ -228,6 +228,12 @@ def shown(heading: str) -> tuple[str, str]:
     return code, check
 
 
+def test_the_method_that_is_shown_is_the_one_there_is():
+    code, _ = shown("Add a method in four steps")
+    file = code.partition("\n\n# from here on")[0]
+    assert file.strip() == (ROOT / "src/fedmin/methods/fedavgm.py").read_text("utf-8").strip()
+
+
 @pytest.fixture(scope="module")
 def skeleton() -> cases.Case:
     """The method that CONTRIBUTING.md shows, and its case, as they stand there."""

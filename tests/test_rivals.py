@@ -181,19 +181,20 @@ def test_fednl(world, name, mu, warmup):
     assert result.ledger.by_kind()["up hessian"] == ROUNDS * 5 * (32 if name == "rank" else 24)
 
 
-def test_fednlpp(world):
+@pytest.mark.parametrize("warmup", [0, 2])
+def test_fednlpp(world, warmup):
     """[safaryan2021fednl] Algorithm 2; who was never asked counts for nothing."""
     compress, C = COMPRESS["rank"]
     x, H_i, ell_i, g_i = np.zeros(3), np.zeros((5, 3, 3)), np.zeros(5), np.zeros((5, 3))
-    for cohort in cohorts(SOME, 1, 5):
+    for t, cohort in enumerate(cohorts(SOME, 1, 5)):
         for i in cohort:
             true = hessian(world, i, x)
             H_i[i] += 0.7 * C(true - H_i[i])
             ell_i[i] = np.linalg.norm(H_i[i] - true)
             g_i[i] = (H_i[i] + ell_i[i] * np.eye(3)) @ x - world.gradient(i, x)
         H, ell, g = (np.tensordot(world.shares, each, 1) for each in (H_i, ell_i, g_i))
-        x = np.linalg.solve(H + ell * np.eye(3), g)
-    method = FedNLPP(compress, alpha=0.7)
+        x = np.linalg.solve(H + ell * np.eye(3), g) if t >= warmup else x
+    method = FedNLPP(compress, alpha=0.7, warmup=warmup)
     result = run(world, method, rounds=ROUNDS, participation=SOME, seed=1)
     np.testing.assert_allclose(result.solution, x, rtol=1e-9)
     np.testing.assert_allclose(result.clients.H, H_i, rtol=1e-9, atol=1e-12)
@@ -239,20 +240,21 @@ def test_fednl_waits_until_it_knows_the_hessian(world):
 # ---------------------------------------------------------------- DONE
 
 
-def test_done(world):
-    """[dinh2022done] Algorithm 1."""
+@pytest.mark.parametrize("first", ["zero", "gradient"])
+def test_done(world, first):
+    """[dinh2022done] Algorithm 1, from v = 0 or from v = -g."""
     x = np.zeros(3)
     for cohort in cohorts(SOME, 0, 5):
         p = world.shares[cohort] / world.shares[cohort].sum()
         g = sum(q * world.gradient(i, x) for q, i in zip(p, cohort, strict=True))
         mean = np.zeros(3)
         for q, i in zip(p, cohort, strict=True):
-            v = np.zeros(3)
+            v = np.zeros(3) if first == "zero" else -g
             for _ in range(4):
                 v = (np.eye(3) - 0.3 * hessian(world, i, x)) @ v - 0.3 * g
             mean += q * v
         x = x + 0.9 * mean
-    method = DONE(0.9, alpha=0.3, local_steps=4)
+    method = DONE(0.9, alpha=0.3, local_steps=4, first=first)
     result = run(world, method, rounds=ROUNDS, participation=SOME)
     np.testing.assert_allclose(result.solution, x, rtol=1e-9)
 

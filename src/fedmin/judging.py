@@ -158,13 +158,13 @@ def _last_change(result: Result, values: np.ndarray) -> int:
 
 def _after_a_step(problem: Any, federation: Federation, x: Any) -> tuple[float, float]:
     """The objective after one gradient step of 1/L, within the problem's set; and 1/L."""
-    if not problem.domain.can_project:
+    if not problem.domain.can_prox:
         return np.inf, 0.0
     slope = objective_at(problem, federation, x, gradient=True)[1]
     # the curvature along the gradient is enough for one step, and is one look at the data
     curve, length = _curvature(problem, federation, x, slope), float(np.linalg.norm(slope))
     step = 1 / curve if curve > 0 else 1e-3 / max(length, 1e-30)
-    moved = problem.domain.project(jnp.asarray(x - step * slope, x.dtype))
+    moved = problem.domain.prox(jnp.asarray(x - step * slope, x.dtype), step)
     return objective_at(problem, federation, moved), step
 
 

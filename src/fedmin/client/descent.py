@@ -67,15 +67,15 @@ class LocalSteps(Stepping):
         count = self.local_steps
         return int(max(count.values)) if isinstance(count, Stages) else count
 
-    def steps(self, rows: Shard, round: Array) -> int | Array:
+    def steps(self, rows: Shard, now: Now) -> int | Array:
         """How many local steps the client with these rows takes in this round."""
         if self.epochs is not None:
             return self.epochs * jnp.int32(self.batches.per_epoch(rows.size, rows.capacity))
-        return schedule.at(self.local_steps, round)
+        return schedule.at(self.local_steps, now.round)
 
     def walk(self, rows: Shard, start: Any, now: Now, advance: Callable[[Any, Rows], Any]) -> Any:
         """state <- advance(state, batch), once for every local step, from state = start on."""
-        most, steps = self.most_steps(rows), self.steps(rows, now.round)
+        most, steps = self.most_steps(rows), self.steps(rows, now)
         batches = self.batches.at(now.round)
         # all draws before the first step: the loop is then nothing but reading and multiplying
         draw = partial(batches.draw, rows, now.secret)
@@ -110,4 +110,4 @@ class LocalSteps(Stepping):
                 y = y - step * (problem.grad(y, batch) + also(y))
             return y if after is None else after(y)
 
-        return self.walk(rows, x, now, advance), jnp.int32(self.steps(rows, now.round))
+        return self.walk(rows, x, now, advance), jnp.int32(self.steps(rows, now))

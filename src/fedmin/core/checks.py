@@ -21,19 +21,30 @@ def at_least(name: str, value: Any, least: int, power: int = 31) -> None:
 
 
 def between(
-    name: str, value: Any, low: float, high: float = np.inf, *, open_low: bool = False
+    name: str,
+    value: Any,
+    low: float,
+    high: float = np.inf,
+    *,
+    open_low: bool = False,
+    open_high: bool = False,
 ) -> None:
-    """Refuse a number (or a schedule's or a sweep's array of them) outside [low, high]."""
+    """Refuse a number (or a schedule's or a sweep's array of them) outside [low, high].
+
+    An open end is refused too.
+    """
     if callable(value):
         return
     if isinstance(value, bool | str) or value is None:
         raise TypeError(f"{name} must be a number, got {value!r}")
     numbers = np.asarray(value, dtype=float)
-    fits = (numbers > low if open_low else numbers >= low) & (numbers <= high)
+    fits = numbers > low if open_low else numbers >= low
+    fits &= numbers < high if open_high else numbers <= high
     bad = ~(fits & np.isfinite(numbers))
     if np.any(bad):
         above = "more than" if open_low else "at least"
-        below = f" and at most {high:g}" if np.isfinite(high) else " and finite"
+        most = "below" if open_high else "at most"
+        below = f" and {most} {high:g}" if np.isfinite(high) else " and finite"
         first = float(numbers[bad].flat[0])
         raise ValueError(f"{name} must be {above} {low:g}{below}, got {first:g}")
 

@@ -1,4 +1,4 @@
-"""Where a solution may lie: a closed set of flat vectors.
+"""Where a solution may lie: a closed set of flat vectors; or what is added to an objective.
 
 A set answers `contains` and `diameter`, and what it can of
     project(x)   the nearest point of the set
@@ -6,7 +6,9 @@ A set answers `contains` and `diameter`, and what it can of
     packed(u)    an atom as it travels, and unpacked(z, w) its way back
     compact(x)   a point of the set as it travels: what can be left out is
     away(x, g)   of the atoms that x is made of, the one that g would give up first
-The sets are in `domains/`, one family a file.
+    prox(x, t)   argmin over u of |u - x|^2/2 + t value(u): of a set, its projection
+The sets are in `domains/`, one family a file. A penalty is a domain that is all of space and adds
+its `value` to the objective; it has a `prox` and no projection.
 """
 
 from typing import Any, ClassVar
@@ -41,6 +43,14 @@ class Domain(eqx.Module):
     def project(self, x: Array) -> Array:
         """The nearest point of the set."""
         raise TypeError(f"{type(self).__name__} has no projection")
+
+    def value(self, x: Array) -> Array:
+        """What is added to the objective: 0 in a set, more than that by a penalty."""
+        return jnp.zeros((), x.dtype)
+
+    def prox(self, x: Array, t: Array | float) -> Array:
+        """The u with the least |u - x|^2/2 + t value(u); in a set that is its projection."""
+        return self.project(x)
 
     def lmo(self, g: Array, near: Any = None) -> Array | Payload:
         """The atom u of the set with the least <g, u>; `near` only where the set searches."""
@@ -110,6 +120,11 @@ class Domain(eqx.Module):
     def can_project(self) -> bool:
         """Whether it has a projection."""
         return type(self).project is not Domain.project
+
+    @property
+    def can_prox(self) -> bool:
+        """Whether it has a proximal map."""
+        return self.can_project or type(self).prox is not Domain.prox
 
     @property
     def keeps_entries(self) -> bool:

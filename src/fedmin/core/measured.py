@@ -77,7 +77,7 @@ def measured_on(problem: Problem, federation: Federation, x: Any) -> Measured:
 
 
 def objective_at(problem: Problem, federation: Federation, x: Any, gradient: bool = False) -> Any:
-    """F(x) over all of a federation's rows; and its gradient, if asked for."""
+    """F(x) over all of a federation's rows; and its gradient, if asked for, without a penalty's."""
     pool = federation.pool
     at, whole = jnp.asarray(x, pool.x.dtype), fluid(problem)
     sums = _sums(whole, at, pool.weighing(federation.measuring_weights()))
@@ -86,6 +86,7 @@ def objective_at(problem: Problem, federation: Federation, x: Any, gradient: boo
         value, slope = (
             a + np.asarray(b, float)[0] for a, b in zip((value, slope), sums, strict=True)
         )
+    value = value + float(problem.domain.value(at))
     return (float(value), slope) if gradient else float(value)
 
 

@@ -59,7 +59,7 @@ class Metric(eqx.Module):
 
 
 class Objective(Metric):
-    """F(x) = sum_i p_i f_i(x) + r(x) on the clients' rows.
+    """F(x) = sum_i p_i f_i(x) + r(x) on the clients' rows; with a penalty where there is one.
 
     >>> import fedmin
     >>> fedmin.Objective()
@@ -77,7 +77,7 @@ class Objective(Metric):
         return problem.totals(x, rows)[0]
 
     def finish(self, problem, x, sums, reported):
-        return (sums + problem.regularizer(x),)
+        return (sums + problem.regularizer(x) + problem.domain.value(x),)
 
     def of_estimate(self, problem, estimate):
         return jnp.zeros((), estimate.values.dtype) if problem.bare else estimate.values[0]

@@ -1,4 +1,4 @@
-"""Sets that a solution may be confined to, one family a file.
+"""Sets that a solution may be confined to, and penalties in their place, one family a file.
 
 May import: core. To add one, copy `LinfBall` in `balls.py`, and give it a line in `DOMAINS`.
 """
@@ -7,6 +7,7 @@ from fedmin.core.domain import Free
 from fedmin.domains.balls import Box, L1Ball, L2Ball, LinfBall, Simplex
 from fedmin.domains.groups import GroupL1Ball, KSparsePolytope
 from fedmin.domains.nuclear import NuclearBall
+from fedmin.domains.penalties import L1Penalty, NuclearPenalty
 from fedmin.domains.product import Product
 from fedmin.domains.rank import RankBall
 from fedmin.domains.sparse import Entries, L0Ball
@@ -25,6 +26,8 @@ DOMAINS = {
     "groupl1ball": GroupL1Ball,
     "nuclearball": NuclearBall,
     "product": Product,
+    "l1penalty": L1Penalty,
+    "nuclearpenalty": NuclearPenalty,
 }
 
 __all__ = [
@@ -35,9 +38,11 @@ __all__ = [
     "KSparsePolytope",
     "L0Ball",
     "L1Ball",
+    "L1Penalty",
     "L2Ball",
     "LinfBall",
     "NuclearBall",
+    "NuclearPenalty",
     "Product",
     "RankBall",
     "Simplex",

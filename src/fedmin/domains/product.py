@@ -64,6 +64,10 @@ class Product(Domain):
         return all(one.can_project for one in self._each())
 
     @property
+    def can_prox(self):
+        return all(one.can_prox for one in self._each())
+
+    @property
     def has_atoms(self):
         return all(one.has_atoms for one in self._each())
 
@@ -83,6 +87,12 @@ class Product(Domain):
 
     def project(self, x):
         return jnp.concatenate([one.project(part) for one, part in self.cut(x)])
+
+    def value(self, x):
+        return jnp.sum(jnp.stack([one.value(part) for one, part in self.cut(x)]))
+
+    def prox(self, x, t):
+        return jnp.concatenate([one.prox(part, t) for one, part in self.cut(x)])
 
     def lmo(self, g, near=None):
         old = [None] * len(self.lengths or ()) if near is None else near.parts

@@ -9,6 +9,7 @@ from fedmin.methods.distributediht import DistributedIHT
 from fedmin.methods.done import DONE
 from fedmin.methods.fedac import FedAC
 from fedmin.methods.fedavg import FedAvg
+from fedmin.methods.fedavgm import FedAvgM
 from fedmin.methods.feddane import FedDANE
 from fedmin.methods.feddr import FedDR
 from fedmin.methods.feddualavg import FedDualAvg
@@ -34,6 +35,7 @@ from fedmin.server.tuning import Penalty, Tuned
 METHODS = {
     "fedsgd": FedSGD,
     "fedavg": FedAvg,
+    "fedavgm": FedAvgM,
     "fedprox": FedProx,
     "scaffold": Scaffold,
     "fedopt": FedOpt,
@@ -77,6 +79,7 @@ __all__ = [
     "DistributedIHT",
     "FedAC",
     "FedAvg",
+    "FedAvgM",
     "FedDANE",
     "FedDR",
     "FedDualAvg",

@@ -2,16 +2,17 @@
 
     client i    g_i = grad f_i(x)
     server      g = mean g_i
-    client i    v <- 0;  R times  v <- v - alpha (H_i v + g),   H_i = grad^2 f_i(x)
+    client i    v <- 0 or -g;  R times  v <- v - alpha (H_i v + g),   H_i = grad^2 f_i(x)
     server      x <- x + eta mean v
     bytes       down 2d, up 2d
 
-v tends to -H_i^-1 g if alpha < 2/L; only products H_i v are computed, so it needs no d x d matrix:
-it is the Newton method for sizes at which FedNL is refused. LocalNewton, the other candidate, has
-no common g and so, like FedAvg, a wrong fixed point where clients differ: it is not here.
+v tends to -H_i^-1 g if alpha < 2/L, from any start; only products H_i v are computed, so it needs
+no d x d matrix: it is the Newton method for sizes at which FedNL is refused. LocalNewton, the other
+candidate, has no common g and so, like FedAvg, a wrong fixed point where clients differ: it is not
+here.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -39,6 +40,7 @@ class DONE(Method):
     alpha: float = 0.1  # Richardson's step, below 2/L
     local_steps: int = eqx.field(default=20, static=True)  # R
     batches: Batches = Full()  # the rows of H_i, one batch a round; gradients are of all rows
+    first: Literal["zero", "gradient"] = eqx.field(default="zero", static=True)  # v: 0 or -g
 
     citation = "dinh2022done"
 
@@ -47,6 +49,7 @@ class DONE(Method):
         checks.positive("alpha", self.alpha)
         checks.at_least("local_steps", self.local_steps, 1)
         checks.is_a("batches", self.batches, Batches, "Blocks(100) or Full()")
+        checks.known("first v", self.first, ("zero", "gradient"))
 
     def init_server(self, problem, roster, key: Array) -> Server:
         x = starting_point(problem, key)
@@ -78,7 +81,8 @@ class DONE(Method):
         def advance(_, v):
             return v - self.alpha * (problem.hvp(x, v, rows) + g)
 
-        return {"direction": lax.fori_loop(0, self.local_steps, advance, jnp.zeros_like(x))}, state
+        first = jnp.zeros_like(x) if self.first == "zero" else -g
+        return {"direction": lax.fori_loop(0, self.local_steps, advance, first)}, state
 
     def move(self, problem, server_rows, server, learnt, now):
         eta = schedule.at(self.step, now.round)

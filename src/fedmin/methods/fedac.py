@@ -84,7 +84,7 @@ class FedAC(LocalSteps, StronglyConvex):
     def client(self, problem, rows, state, down, now):
         start = Server(down["momentum"], down["model"])
         eta = jnp.asarray(schedule.at(self.step, now.round), start.w.dtype)
-        K = jnp.asarray(self.steps(rows, now.round), eta.dtype)
+        K = jnp.asarray(self.steps(rows, now), eta.dtype)
         gamma, alpha, beta = self.coupling(eta, K)
 
         def advance(at, batch):
