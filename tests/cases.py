@@ -111,6 +111,29 @@ def _minimizers(B, x, g, tau, sigma):
         yield z
 
 
+def guarded_descent(rise, shrink, grow) -> Central:
+    """Gradient descent on a quadratic from 1/L on, its steps undone and made shorter if F rises."""
+
+    def run(x, gradient, rounds):
+        value = lambda u: (gradient(u) + gradient(0 * u)) @ u / 2  # of a quadratic, less F(0)
+        v = gradient(x)
+        for _ in range(11):  # the last for the length of H v
+            length = np.linalg.norm(gradient(v / np.linalg.norm(v)) - gradient(0 * v))
+            v = gradient(v / np.linalg.norm(v)) - gradient(0 * v)
+        kept = tried = x
+        first = lowest = value(x)
+        step = 1 / length
+        for _ in range(rounds - 1):
+            if value(tried) <= lowest + rise * (first - lowest) + 1e-15 * abs(lowest):
+                kept, lowest = tried, min(lowest, value(tried))
+                tried, step = kept - step * gradient(kept), grow * step
+            else:
+                tried, step = kept + shrink * (tried - kept), shrink * step
+        return kept
+
+    return run
+
+
 def heavy_ball(step, beta) -> Central:
     """Gradient descent with a velocity."""
 
@@ -359,7 +382,7 @@ CASES = [
     ),
     Case(
         "fedprox",
-        FedProx(0.5, mu=0.1, local_steps=3, batches=fedmin.WithReplacement(2), stragglers=0.5),
+        FedProx(0.5, mu=0.1, local_steps=3, batches=fedmin.WithReplacement(2)),
         descent(0.5),
         FedProx(0.5, mu=0.1, batches=Full()),
         rounds=800,
@@ -372,6 +395,16 @@ CASES = [
         Scaffold(0.5, batches=Full()),
         world=known.apart,
         layouts=EVERY_LAYOUT,
+    ),
+    Case(
+        "scaffold_auto",
+        Scaffold(fedmin.Auto(0.01, 0.4, 1.2), local_steps=2, batches=Full()),
+        guarded_descent(0.01, 0.4, 1.5),
+        Scaffold(fedmin.Auto(0.01, 0.4, 1.5), batches=Full()),
+        world=known.apart,
+        grid=(fedmin.Auto(), fedmin.Auto(shrink=0.25)),
+        channel=fedmin.Plain(),
+        tolerance=1e-6,
     ),
     Case(
         "scaffold_epochs",

@@ -55,7 +55,7 @@ from fedmin.core.problem import Problem
 from fedmin.core.result import Result
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows, rows
-from fedmin.core.schedule import ConvexSteps, NonconvexSteps, Power, Stages, StochasticSteps
+from fedmin.core.schedule import Auto, ConvexSteps, NonconvexSteps, Power, Stages, StochasticSteps
 from fedmin.core.stopping import KKT, Budget, Gap, Rule, Stop
 from fedmin.domains import (
     Box,
@@ -194,6 +194,7 @@ __all__ = [
     "Now",
     "Adagrad",
     "Adam",
+    "Auto",
     "DistributedIHT",
     "FedAvg",
     "FedAvgM",

@@ -11,7 +11,7 @@ is in docs/decisions/0017.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -24,7 +24,7 @@ from fedmin.core.method import Method, Now
 from fedmin.core.private import repeated
 from fedmin.core.problem import Problem
 from fedmin.core.rows import Rows, Shard
-from fedmin.core.schedule import Stages
+from fedmin.core.schedule import Auto, Stages
 
 
 class Stepping(Method):
@@ -34,10 +34,19 @@ class Stepping(Method):
     the other fields of `LocalSteps` in a class that inherits from both, such as FedProx's `mu`.
     """
 
-    step: float | eqx.Module = 0.1  # eta, a number or a schedule
+    guarded: ClassVar[bool] = False  # whether it takes step="auto"
+
+    # eta, a number or a schedule; "auto" where the method takes it
+    step: float | eqx.Module | Literal["auto"] = eqx.field(default=0.1, converter=schedule.step)
 
     def __check_init__(self):
-        checks.positive("step", self.step)
+        if not isinstance(self.step, Auto):
+            checks.positive("step", self.step)
+        elif not self.guarded:
+            raise ValueError(
+                f'{type(self).__name__} takes no step="auto"; give a number: '
+                f"fedmin.constants(problem, federation) measures one"
+            )
 
 
 class LocalSteps(Stepping):

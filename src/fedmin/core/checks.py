@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import equinox as eqx
 import numpy as np
 
 
@@ -35,7 +36,7 @@ def between(
     """
     if callable(value):
         return
-    if isinstance(value, bool | str) or value is None:
+    if isinstance(value, bool | str | eqx.Module) or value is None:
         raise TypeError(f"{name} must be a number, got {value!r}")
     numbers = np.asarray(value, dtype=float)
     fits = numbers > low if open_low else numbers >= low

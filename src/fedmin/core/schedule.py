@@ -144,6 +144,34 @@ class StochasticSteps(eqx.Module):
         return 4 / (t + 7.0) ** (2 / 3)
 
 
+class Auto(eqx.Module):
+    """A step that nobody gives: 1/L of the clients' curvature, then what the objective allows.
+
+    Clients say what their part of the objective is at the model that they got. A step that raises
+    it by more than `rise` times what was gained since the start is undone and made again `shrink`
+    times as long; each one that is kept makes the next `grow` times as long. `step="auto"` is the
+    same (server/guard.py).
+
+    >>> import fedmin
+    >>> fedmin.FedAvg("auto", local_steps=5).step
+    Auto()
+    """
+
+    rise: float = 0.02  # of what was gained so far: a smaller rise is noise
+    shrink: float = 0.5
+    grow: float = 1.1
+
+    def __check_init__(self):
+        checks.between("rise", self.rise, 0.0)
+        checks.between("shrink", self.shrink, 0.0, 1.0, open_low=True, open_high=True)
+        checks.between("grow", self.grow, 1.0)
+
+
+def step(given: Any) -> Any:
+    """A step as it was given; the word "auto" stands for `Auto()`."""
+    return Auto() if isinstance(given, str) and given == "auto" else given
+
+
 def at(value: Any, round: Array) -> Any:
     """A setting's value at this round."""
     return value(round) if callable(value) else value
@@ -190,7 +218,7 @@ def outside_theorem(rho: Any, gamma: Any) -> tuple[str, ...]:
 
 
 # numbers that change with the round, and the steps and penalties of Frank-Wolfe methods
-SCHEDULES = {"power": Power, "stages": Stages}
+SCHEDULES = {"power": Power, "stages": Stages, "auto": Auto}
 FRANK_WOLFE_STEPS = {
     "convexsteps": ConvexSteps,
     "nonconvexsteps": NonconvexSteps,

@@ -7,12 +7,12 @@ bytes       down d, up d
 
 from jax import Array
 
-from fedmin.client import LocalSteps
 from fedmin.core import checks
-from fedmin.core.method import Exchange, starting_point
+from fedmin.core.method import starting_point
+from fedmin.methods.guarded import Guarded
 
 
-class FedAvg(LocalSteps):
+class FedAvg(Guarded):
     """Federated averaging; `server_step` 1 is the classic method.
 
     >>> import fedmin
@@ -27,11 +27,8 @@ class FedAvg(LocalSteps):
     def __check_init__(self):
         checks.positive("server_step", self.server_step)
 
-    def init_server(self, problem, roster, key: Array) -> Array:
+    def start(self, problem, roster, key: Array) -> Array:
         return starting_point(problem, key)  # x
-
-    def exchanges(self, problem, roster):
-        return (Exchange(self.broadcast, self.client, self.server),)
 
     def broadcast(self, problem, x, now):
         return {"model": x}
@@ -43,6 +40,3 @@ class FedAvg(LocalSteps):
 
     def server(self, problem, server_rows, x, learnt, now):
         return x + self.server_step * learnt.mean["update"]
-
-    def solution(self, x):
-        return x

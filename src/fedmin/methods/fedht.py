@@ -12,13 +12,14 @@ The printed loop runs k = 1..K from x_{t,1} but sends x_{t,K}, one step short; h
 Theorem 1 has gamma = 1/(6 l) with l the clients' smoothness, and batches that grow (`Growing`).
 """
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
 
 from fedmin.client import LocalSteps, PrivateChoices
+from fedmin.core import schedule
 from fedmin.core.choices import ChoiceBatch, refuse_entries
 from fedmin.core.domain import Free
 from fedmin.core.method import Exchange, Method, starting_point
@@ -106,7 +107,8 @@ class FedHT(LocalSteps, Thresholding):
     True
     """
 
-    step: float | eqx.Module = 0.1  # gamma, a number or a schedule
+    # gamma, a number or a schedule
+    step: float | eqx.Module | Literal["auto"] = eqx.field(default=0.1, converter=schedule.step)
 
     def client(self, problem, rows, state, down, now):
         x = spread(down["model"])

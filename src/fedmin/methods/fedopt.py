@@ -18,9 +18,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
 
-from fedmin.client import LocalSteps
 from fedmin.core import checks
-from fedmin.core.method import Exchange, starting_point
+from fedmin.core.method import starting_point
+from fedmin.methods.guarded import Guarded
 
 
 class Adagrad(eqx.Module):
@@ -69,7 +69,7 @@ class Server(NamedTuple):
     v: Array  # running size of their squares
 
 
-class FedOpt(LocalSteps):
+class FedOpt(Guarded):
     """FedAdagrad, FedAdam or FedYogi, by the `second` moment rule.
 
     >>> import fedmin
@@ -92,12 +92,9 @@ class FedOpt(LocalSteps):
         if not isinstance(self.second, Adagrad):
             checks.between("beta2", self.second.beta2, 0.0, 1.0)
 
-    def init_server(self, problem, roster, key: Array) -> Server:
+    def start(self, problem, roster, key: Array) -> Server:
         x = starting_point(problem, key)
         return Server(x, jnp.zeros_like(x), jnp.full_like(x, self.tau) ** 2)
-
-    def exchanges(self, problem, roster):
-        return (Exchange(self.broadcast, self.client, self.server),)
 
     def broadcast(self, problem, server, now):
         return {"model": server.x}
@@ -113,5 +110,6 @@ class FedOpt(LocalSteps):
         v = self.second(server.v, D**2)
         return Server(server.x + self.server_step * m / (jnp.sqrt(v) + self.tau), m, v)
 
-    def solution(self, server):
-        return server.x
+    def at_pace(self, eta, scale):
+        # what clients send is divided by its own size: their step hardly counts, the server's does
+        return self.having(step=eta, server_step=self.server_step * scale)

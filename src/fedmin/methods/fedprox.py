@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedmin.client import LocalSteps, Stepping
+from fedmin.client import Stepping
 from fedmin.core import checks
-from fedmin.core.method import Exchange, starting_point
+from fedmin.core.method import starting_point
+from fedmin.methods.guarded import Guarded
 
 STRAGGLING = 0x57A6  # what a client's secret is folded with, apart from its batches
 
@@ -29,7 +30,7 @@ class Pulled(Stepping):
         checks.between("mu", self.mu, 0.0)
 
 
-class FedProx(LocalSteps, Pulled):
+class FedProx(Guarded, Pulled):
     """FedAvg whose clients minimise f_i(y) + mu/2 |y - x|^2; mu = 0 is FedAvg.
 
     >>> import fedmin
@@ -56,11 +57,8 @@ class FedProx(LocalSteps, Pulled):
         some = unit * jax.random.randint(part, (), 1, whole // unit + 1, jnp.int32)
         return jnp.where(jax.random.bernoulli(slow, self.stragglers), some, whole)
 
-    def init_server(self, problem, roster, key: Array) -> Array:
+    def start(self, problem, roster, key: Array) -> Array:
         return starting_point(problem, key)  # x
-
-    def exchanges(self, problem, roster):
-        return (Exchange(self.broadcast, self.client, self.server),)
 
     def broadcast(self, problem, x, now):
         return {"model": x}
@@ -72,6 +70,3 @@ class FedProx(LocalSteps, Pulled):
 
     def server(self, problem, server_rows, x, learnt, now):
         return x + learnt.mean["update"]
-
-    def solution(self, x):
-        return x

@@ -37,10 +37,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedmin.client import LocalSteps
 from fedmin.core import checks, schedule
 from fedmin.core.method import Exchange, Reported, starting_point
 from fedmin.core.schedule import Stages
+from fedmin.methods.guarded import Guarded
 from fedmin.server.quasi_newton import bfgs
 from fedmin.server.quasi_newton.forms import LBFGS, SMALL, DenseInverse, QuasiNewton, Start
 
@@ -78,7 +78,7 @@ class Last(NamedTuple):
     round: Array  # of when; below 0 before the first
 
 
-class FedSSO(LocalSteps):
+class FedSSO(Guarded):
     """Quasi-Newton steps at the server.
 
     >>> import fedmin
@@ -91,7 +91,8 @@ class FedSSO(LocalSteps):
     True
     """
 
-    step: float | eqx.Module = 0.1  # alpha, a number or a schedule
+    # alpha, a number or a schedule; or "auto"
+    step: float | eqx.Module | Literal["auto"] = eqx.field(default=0.1, converter=schedule.step)
     local_steps: int | Stages = eqx.field(default=1, static=True)  # tau
     epochs: int | None = eqx.field(default=None, static=True)  # tau as passes over the rows
     server_step: float | eqx.Module = 1.0  # eta
@@ -140,27 +141,41 @@ class FedSSO(LocalSteps):
         tau = self.epochs or schedule.at(self.local_steps, round)
         return jnp.asarray(schedule.at(self.step, round), x.dtype) * jnp.asarray(tau, x.dtype)
 
-    def init_server(self, problem, roster, key: Array) -> Server:
+    def start(self, problem, roster, key: Array) -> Server:
         x = starting_point(problem, key)
         none, zero = jnp.zeros((), jnp.int32), jnp.zeros((), x.dtype)
         return Server(
             x=x,
-            curvature=self._form(len(x)).first(x, self._scale(none, x)),
+            curvature=self._form(len(x)).first(x, 1.0 if self._auto else self._scale(none, x)),
             points=Points(jnp.copy(x), jnp.zeros_like(x), jnp.array(False)),
             along=zero,
-            age=none,
+            age=none
+            + self.reset * self._auto,  # B begins with the first step whose length is known
             memory=Memory(jnp.zeros_like(x), zero) if self.remember else (),
         )
 
-    def init_client(self, problem, roster, rows, key: Array) -> Any:
+    def memory(self, problem, roster, rows, key: Array) -> Any:
         if not self._keeps:
             return ()
         return Last(jnp.zeros_like(starting_point(problem, key)), jnp.int32(-2))
 
-    def exchanges(self, problem, roster):
+    def trip(self) -> Exchange:
         # a pair is a difference of two rounds: what a channel brings later is in it as curvature
-        trip = Exchange(self.broadcast, self.client, self.server, prompt=True, entire=self.remember)
-        return (trip,)
+        return Exchange(
+            self.broadcast, self.client, self.server, prompt=True, entire=self.remember
+        )
+
+    def at_pace(self, eta, scale):
+        # longer steps than 1/L are the curvature's to make; its bounds are in units of L
+        L = 1 / jnp.where(eta > 0, eta, 1)
+        numbers = {"least": self.least * L, "most": self.most * L, "reach": self.reach * scale}
+        return self.having(step=eta * jnp.minimum(scale, 1), **numbers)
+
+    def shortened(self, own, x, by):
+        """B begins anew, since it led there; the next pair begins at the next model."""
+        points = own.points._replace(known=jnp.array(False))
+        age = jnp.full_like(own.age, self.reset)
+        return own._replace(x=x + by * (own.x - x), points=points, age=age)
 
     @property
     def _keeps(self) -> bool:
@@ -261,9 +276,6 @@ class FedSSO(LocalSteps):
         length = eta * jnp.linalg.norm(p)
         cut = length > farthest
         return jnp.where(cut, eta * farthest / length, eta), cut
-
-    def solution(self, server):
-        return server.x
 
 
 def _ratio(s: Array, y: Array) -> Array:

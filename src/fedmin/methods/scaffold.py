@@ -14,9 +14,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from fedmin.client import LocalSteps
 from fedmin.core import checks, schedule
 from fedmin.core.method import Exchange, starting_point
+from fedmin.methods.guarded import Guarded
 
 
 class Server(NamedTuple):
@@ -24,7 +24,7 @@ class Server(NamedTuple):
     c: Array  # sum of p_i c_i
 
 
-class Scaffold(LocalSteps):
+class Scaffold(Guarded):
     """FedAvg with drift correction; clients keep c_i, which starts at 0.
 
     >>> import fedmin
@@ -39,16 +39,16 @@ class Scaffold(LocalSteps):
     def __check_init__(self):
         checks.positive("server_step", self.server_step)
 
-    def init_server(self, problem, roster, key: Array) -> Server:
+    def start(self, problem, roster, key: Array) -> Server:
         x = starting_point(problem, key)
         return Server(x, jnp.zeros_like(x))
 
-    def init_client(self, problem, roster, rows, key: Array) -> Array:
+    def memory(self, problem, roster, rows, key: Array) -> Array:
         return jnp.zeros_like(starting_point(problem, key))  # c_i
 
-    def exchanges(self, problem, roster):
+    def trip(self) -> Exchange:
         # c is the sum of p_i c_i only if all that is sent arrives
-        return (Exchange(self.broadcast, self.client, self.server, entire=True),)
+        return Exchange(self.broadcast, self.client, self.server, entire=True)
 
     def broadcast(self, problem, server, now):
         return {"model": server.x, "control": server.c}
@@ -64,6 +64,3 @@ class Scaffold(LocalSteps):
     def server(self, problem, server_rows, server, learnt, now):
         x = server.x + self.server_step * learnt.mean["update"]
         return Server(x, server.c + learnt.total["control"])
-
-    def solution(self, server):
-        return server.x

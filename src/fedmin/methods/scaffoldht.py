@@ -23,12 +23,13 @@ class ScaffoldHT(Scaffold):
 
     handles = frozenset({"rows", "domain"})
     citation = "tong2022federated"
+    guarded = False
 
     def check(self, problem):
         check_projection(self, problem)
 
-    def init_server(self, problem, roster, key):
-        x, c = Scaffold.init_server(self, problem, roster, key)
+    def start(self, problem, roster, key):
+        x, c = Scaffold.start(self, problem, roster, key)
         return Server(problem.domain.projected(x), c)
 
     def client(self, problem, rows, c_i, down, now):
@@ -41,5 +42,5 @@ class ScaffoldHT(Scaffold):
         )
         return Server(problem.domain.projected(moved.x), moved.c)
 
-    def solution(self, server):
-        return spread(server.x)
+    def model(self, own):
+        return spread(own.x)

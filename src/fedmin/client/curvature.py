@@ -1,0 +1,33 @@
+"""What a client measures of its own part of the objective: its value, and how steep it is."""
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fedmin.core.problem import Problem
+from fedmin.core.rows import Shard
+
+TURNS = 10  # of the power method: within a few percent of the largest curvature, or below
+
+
+def value(problem: Problem, x: Array, rows: Shard) -> Array:
+    """f_i(x) over all rows of a client, the regularizer included."""
+
+    def part(some):
+        return problem.totals(x, some)[0], jnp.sum(some.weight)
+
+    total, weight = rows.sum(part, problem.window)
+    return total / weight + problem.regularizer(x)
+
+
+def steepest(problem: Problem, x: Array, rows: Shard) -> Array:
+    """The largest |curvature| of f_i at x, from the gradient on by the power method."""
+    tiny = jnp.finfo(x.dtype).tiny
+
+    def unit(v):
+        return v / jnp.maximum(jnp.linalg.norm(v), tiny)
+
+    def times(v):
+        return problem.hvp(x, v, rows)
+
+    v = lax.fori_loop(0, TURNS, lambda _, v: unit(times(v)), unit(problem.grad(x, rows)))
+    return jnp.linalg.norm(times(v))
