@@ -16,6 +16,7 @@ import known
 from contract import Addressed, Median
 from fedmin import (
     DONE,
+    EF21FW,
     LBFGS,
     SSCA,
     CentralFW,
@@ -198,6 +199,25 @@ def frank_wolfe(radius: float, eta: Callable, rho: Callable = lambda t: 1.0) -> 
         for t in range(1, rounds + 1):
             d = (1 - rho(t)) * d + rho(t) * gradient(x)
             x = (1 - eta(t)) * x - eta(t) * radius * d / np.linalg.norm(d)
+        return x
+
+    return run
+
+
+def short_frank_wolfe(radius: float) -> Central:
+    """Frank-Wolfe over an l2 ball with steps by the gap and L, as ten turns of the power method
+    from the first gradient on find it."""
+
+    def run(x, gradient, rounds):
+        H = np.array([gradient(e) - gradient(0 * e) for e in np.eye(len(x))])
+        v = gradient(x)
+        for _ in range(10):
+            v = H @ v / np.linalg.norm(H @ v)
+        L = np.linalg.norm(H @ v) / np.linalg.norm(v)
+        for _ in range(rounds):
+            g = gradient(x)
+            way = x + radius * g / np.linalg.norm(g)
+            x = x - min(1.0, g @ way / (L * way @ way)) * way
         return x
 
     return run
@@ -397,16 +417,6 @@ CASES = [
         layouts=EVERY_LAYOUT,
     ),
     Case(
-        "scaffold_auto",
-        Scaffold(fedmin.Auto(0.01, 0.4, 1.2), local_steps=2, batches=Full()),
-        guarded_descent(0.01, 0.4, 1.5),
-        Scaffold(fedmin.Auto(0.01, 0.4, 1.5), batches=Full()),
-        world=known.apart,
-        grid=(fedmin.Auto(), fedmin.Auto(shrink=0.25)),
-        channel=fedmin.Plain(),
-        tolerance=1e-6,
-    ),
-    Case(
         "scaffold_epochs",
         Scaffold(0.2, epochs=1, batches=fedmin.Blocks(3), server_step=0.9),
         descent(0.18),
@@ -546,6 +556,14 @@ CASES = [
         sweeps="steps",
         grid=(fedmin.ConvexSteps(1.0), fedmin.ConvexSteps(0.5)),
         channel=fedmin.Clip(0.05),
+    ),
+    atoms_case(
+        "ef21fw",
+        EF21FW(smoothness=1.2),
+        EF21FW(),
+        short_frank_wolfe(0.5),
+        sweeps="smoothness",
+        grid=(1.0, 1.5),
     ),
     Case(
         "feddr",

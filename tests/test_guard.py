@@ -3,11 +3,24 @@
 import numpy as np
 import pytest
 
+import cases
 import fedmin
 import known
+import test_common
 from agreement import run
 from fedmin import Auto, FedAvg, FedOpt, FedProx, FedSSO, Full, Scaffold
 from test_oracles import averaged, local_steps
+
+CASE = cases.Case(
+    "fedavg_auto",
+    FedAvg(Auto(0.01, 0.4, 1.2), local_steps=2, batches=Full()),
+    cases.guarded_descent(0.01, 0.4, 1.5),
+    FedAvg(Auto(0.01, 0.4, 1.5), batches=Full()),
+    grid=(Auto(), Auto(shrink=0.25)),
+    channel=fedmin.Plain(),
+    tolerance=1e-5,
+    precision=1e-11,
+)
 
 AUTOS = [
     FedAvg("auto", local_steps=3),
@@ -65,6 +78,22 @@ def test_fedavg_in_numpy():
     np.testing.assert_allclose(result.final("objective"), world.objective(kept), rtol=1e-10)
 
 
+@pytest.mark.parametrize("route", test_common.ROUTES)
+def test_it_passes_the_common_suite(route):
+    """Fixed shapes, simulator = loopback, ledger = encoded length: with all clients or some."""
+    options = test_common.ROUTES[route](CASE)
+    test_common.test_shapes_are_fixed(CASE, options)
+    test_common.test_simulator_and_loopback_agree(CASE, options)
+    test_common.test_ledger_is_the_encoded_length(CASE, options)
+
+
+def test_one_client_is_guarded_gradient_descent():
+    test_common.test_one_client_one_step_is_central(CASE)
+    test_common.test_reaches_the_minimizer(CASE)
+    test_common.test_no_retrace(CASE)
+    test_common.test_sweep_is_single_runs(CASE)
+
+
 @pytest.mark.parametrize("method", AUTOS, ids=lambda m: type(m).__name__)
 def test_no_method_ends_above_its_start(method):
     """Columns a thousand times as long as others: every default number fails there."""
@@ -104,6 +133,18 @@ def test_absent_clients_compare_the_same_rows():
     assert kinds["up before"] == kinds["up value"]
     with pytest.raises(ValueError, match=r"Scaffold with step=.auto. needs all clients"):
         run(world, Scaffold("auto"), participation=some)
+
+
+@pytest.mark.parametrize("rounds", [5, 6, 7])
+def test_controls_are_taken_back(rounds):
+    """SCAFFOLD's c is the mean of the c_i whatever was undone, once clients have gone back."""
+    world = known.apart()
+    method = Scaffold(Auto(rise=0.0, grow=4.0), local_steps=2, batches=Full())
+    result = run(world, method, rounds=rounds)
+    server, clients = result.server, result.clients
+    own = clients.before if bool(server.undone) else clients.own
+    np.testing.assert_allclose(world.shares @ np.asarray(own), server.own.c, rtol=1e-10)
+    assert result.info["undone"] > 0
 
 
 def test_a_move_that_is_not_finite_is_not_made():

@@ -80,6 +80,7 @@ from fedmin.engines.transports.memory import Loopback
 from fedmin.engines.transports.processes import Processes
 from fedmin.methods import (
     DONE,
+    EF21FW,
     SSCA,
     Adagrad,
     Adam,
@@ -219,6 +220,7 @@ __all__ = [
     "FedNL",
     "FedNLPP",
     "DONE",
+    "EF21FW",
     "FedSSO",
     "SSCA",
     "Penalty",

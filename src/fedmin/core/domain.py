@@ -30,6 +30,7 @@ class Domain(eqx.Module):
 
     bounded: eqx.AbstractClassVar[bool]
     convex: eqx.AbstractClassVar[bool]
+    symmetric: ClassVar[bool] = False  # whether -u is in it for every u that is
     searches: ClassVar[bool] = False  # whether lmo(g, near) begins its search at an atom `near`
 
     def fitted(self, parts: dict[str, tuple[int, ...]]) -> "Domain":

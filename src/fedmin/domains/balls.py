@@ -63,6 +63,7 @@ class Ball(Domain):
 
     bounded = True
     convex = True
+    symmetric = True
 
     def __check_init__(self):
         checks.positive("radius", self.radius)

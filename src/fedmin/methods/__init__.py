@@ -7,6 +7,7 @@ CONTRIBUTING.md, "Add a method", or copy `fedavg.py`.
 from fedmin.methods.centralfw import CentralFW
 from fedmin.methods.distributediht import DistributedIHT
 from fedmin.methods.done import DONE
+from fedmin.methods.ef21fw import EF21FW
 from fedmin.methods.fedac import FedAC
 from fedmin.methods.fedavg import FedAvg
 from fedmin.methods.fedavgm import FedAvgM
@@ -56,6 +57,7 @@ METHODS = {
     "fedfwplus": FedFWPlus,
     "fedfwsto": FedFWSto,
     "centralfw": CentralFW,
+    "ef21fw": EF21FW,
     "feddr": FedDR,
     "fedmid": FedMid,
     "feddualavg": FedDualAvg,
@@ -68,6 +70,7 @@ PENALTIES = {"penalty": Penalty}  # SSCA's `penalty`
 
 __all__ = [
     "DONE",
+    "EF21FW",
     "METHODS",
     "PENALTIES",
     "SECOND_MOMENTS",
