@@ -66,6 +66,7 @@ GIVEN = {
 }  # fmt: skip
 GIVEN |= dict.fromkeys(("iid", "shards", "clusters", "evencolumns"), "clients = 3")
 GIVEN |= dict.fromkeys(("withreplacement", "withoutreplacement", "shuffled", "blocks"), "size = 4")
+GIVEN |= {"l1penalty": "weight = 0.1", "nuclearpenalty": "weight = 0.1, shape = [3, 2]"}
 GIVEN |= dict.fromkeys(("l1ball", "l2ball", "linfball", "simplex", "normatmost"), "radius = 2.0")
 ALL = [(kind, name) for kind in KINDS for name in KINDS[kind].registry]
 
@@ -145,8 +146,8 @@ def test_a_fields_type_decides():
         )
     }  # fmt: skip
     assert list(names.values()) == [
-        {"power", "stages"}, {"stages"}, set(KINDS["batches"].registry),
-        {"adagrad", "adam", "yogi"}, {"tuned"}, {"power", "stages"},
+        {"power", "stages", "auto"}, {"stages"}, set(KINDS["batches"].registry),
+        {"adagrad", "adam", "yogi"}, {"tuned"}, {"power", "stages", "auto"},
         {"convexsteps", "nonconvexsteps", "stochasticsteps"},
     ]  # fmt: skip
 

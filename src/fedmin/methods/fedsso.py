@@ -161,9 +161,7 @@ class FedSSO(Guarded):
 
     def trip(self) -> Exchange:
         # a pair is a difference of two rounds: what a channel brings later is in it as curvature
-        return Exchange(
-            self.broadcast, self.client, self.server, prompt=True, entire=self.remember
-        )
+        return Exchange(self.broadcast, self.client, self.server, prompt=True, entire=self.remember)
 
     def at_pace(self, eta, scale):
         # longer steps than 1/L are the curvature's to make; its bounds are in units of L

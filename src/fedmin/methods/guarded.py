@@ -26,8 +26,6 @@ from fedmin.core.schedule import Auto
 from fedmin.server import guard
 from fedmin.server.guard import Watch
 
-KEY = jax.random.key(0)  # only shapes are asked for
-
 
 class Client(NamedTuple):
     """What a client remembers under a guard."""
@@ -99,16 +97,17 @@ class Guarded(LocalSteps):
     def exchanges(self, problem, roster):
         if not self._auto:
             return (self.trip(),)
-        memory = jax.eval_shape(lambda key: self.memory(problem, roster, None, key), KEY)
+        shapes = lambda: self.memory(problem, roster, None, jax.random.key(0))
+        memory = jax.eval_shape(shapes)
         if not roster.everyone and jax.tree.leaves(memory):
             raise ValueError(
                 f'{type(self).__name__} with step="auto" needs all clients in every round: those '
                 f"who were absent could not take back what they remember; give a number as step"
             )
         both = Watched(self, roster.everyone)
-        parts = {"broadcast": both.broadcast, "client": both.client, "server": both.server}
         # what is compared from round to round must arrive as it was sent
-        return (replace(self.trip(), **parts, unchanged=True),)
+        watched = replace(self.trip(), broadcast=both.broadcast, unchanged=True)
+        return (replace(watched, client=both.client, server=both.server),)
 
     def solution(self, server):
         return server.x if self._auto else self.model(server)
