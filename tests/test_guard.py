@@ -16,7 +16,7 @@ CASE = cases.Case(
     FedAvg(Auto(0.01, 0.4, 1.2), local_steps=2, batches=Full()),
     cases.guarded_descent(0.01, 0.4, 1.5),
     FedAvg(Auto(0.01, 0.4, 1.5), batches=Full()),
-    grid=(Auto(), Auto(shrink=0.25)),
+    grid=(Auto(), Auto(grow=2.0)),
     channel=fedmin.Plain(),
     tolerance=1e-5,
     precision=1e-11,
