@@ -12,7 +12,7 @@ FULL_XLA := examples or oracles or (loopback_agree and changed) or reaches_the_m
 .PHONY: help demo deploy-demo test check test-full-xla test-thorough test-flower mutants format bench docs clean
 
 help:
-	@echo "make demo            FedAvg against SCAFFOLD on non-IID digits, ending with a picture"
+	@echo "make demo            five things that only fedmin does, each by a run; a picture and a page"
 	@echo "make deploy-demo     three sites in processes of their own, one of them killed on the way"
 	@echo "make test            all tests"
 	@echo "make check           format, lint and types, then all tests"

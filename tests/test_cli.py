@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import fedmin
 from fedmin.channels import CHANNELS
 from fedmin.cli import app as cli
-from fedmin.cli import catalog, demo
+from fedmin.cli import catalog
 from fedmin.data import DATASETS, PARTITIONERS
 from fedmin.domains import DOMAINS
 from fedmin.methods import METHODS
@@ -183,19 +183,6 @@ def test_version_imports_nothing_heavy():
         env={**os.environ, "PYTHONPATH": source},
     )  # fmt: skip
     assert outcome.stdout.strip() == "[]"
-
-
-def test_demo_prints_both_paths(tmp_path, monkeypatch):
-    tiny = demo.Setting(rounds=2, epochs=1, steps=(0.1, 0.2))
-    whole = demo.run
-    monkeypatch.setattr(demo, "run", lambda out, say: whole(out, tiny, say))
-    outcome = invoke("demo", "--out", str(tmp_path / "new"))
-    assert outcome.exit_code == 0, outcome.output
-    for name in ("demo.png", "demo.html"):
-        assert str(tmp_path / "new" / name) in outcome.stdout
-        assert (tmp_path / "new" / name).stat().st_size > 1000
-    assert "FedAvg" in outcome.stdout
-    assert "2 step sizes" in outcome.stderr
 
 
 def test_demo_into_a_file_fails_at_once(tmp_path):

@@ -62,7 +62,8 @@ def demo(
         Path, typer.Option(help="Folder for the pictures; made if it is not there.")
     ] = Path("fedmin-demo"),
 ) -> None:
-    """FedAvg against SCAFFOLD on non-IID digits, ending with a picture."""
+    """Five things that only fedmin does, each by a run; ends with a picture and a page."""
+    import textwrap
     import time
 
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -87,29 +88,12 @@ def demo(
         if not screen.is_terminal:
             for task in tasks:
                 progress.remove_task(task)
-    _print_finals(found.results)
-    typer.echo(f"done in {time.perf_counter() - begin:.0f} s")
+    for card in found.cards:
+        typer.echo(f"\n{card.title}")
+        typer.echo(textwrap.indent(textwrap.fill(card.sentence, 88), "  "))
+    typer.echo(f"\ndone in {time.perf_counter() - begin:.0f} s")
     typer.echo(f"picture: {found.picture.resolve()}")
     typer.echo(f"page:    {found.page.resolve()}")
-
-
-def _print_finals(results: dict) -> None:
-    from fedmin.cli.catalog import print_table
-    from fedmin.cli.demo import step_of
-
-    head = ["method", "step", "objective", "test accuracy", "MB sent", "rounds"]
-    lines = [
-        [
-            name,
-            f"{step_of(run):g}",
-            f"{run.final('objective'):.4f}",
-            f"{run.final('accuracy'):.1%}",
-            f"{run.ledger.bytes() / 1e6:.2f}",
-            str(run.rounds),
-        ]
-        for name, run in results.items()
-    ]
-    print_table(head, lines, right=head[1:])
 
 
 @app.command("list")

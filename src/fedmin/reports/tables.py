@@ -75,21 +75,6 @@ def reasons_of(results: Mapping[str, Result]) -> list[str]:
     return [f"{name}: {run.status}: {run.reason}" for name, run in results.items() if run.reason]
 
 
-def levels(results: Mapping[str, Result], column: str, wanted: Sequence[float]) -> str:
-    """Rounds and megabytes until a column first came to each level."""
-    head = [column.replace("_", " ")]
-    head += [f"{name}: {unit}" for name in results for unit in ("rounds", "MB")]
-    lines = []
-    for level in wanted:
-        cells: list[str] = []
-        for run in results.values():
-            at = run.first(column, level)
-            sent = run.ledger.cumulative("down") + run.ledger.cumulative("up")
-            cells += ["never", ""] if at is None else [f"{at:g}", megabytes(int(sent[int(at)]))]
-        lines.append([number(float(level)), *cells])
-    return table(head, lines)
-
-
 def by_kind(results: Mapping[str, Result]) -> str:
     """A bar a run, cut by kind of message, and the exact bytes below.
 
