@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedmin.core import checks
-from fedmin.core.channel import Channel
+from fedmin.core.channel import Among, Channel
 from fedmin.core.column_problem import OnColumns, SplitProblem, starting_at
 from fedmin.core.domain import Free
 from fedmin.core.federation import Federation
@@ -245,11 +245,6 @@ def _check_trips(
             f"{name} needs every client in every round; participation is {participation}, "
             f"give Everyone()"
         )
-    if roster.owners is not None and channel.for_evaluation() is not None:
-        raise ValueError(
-            f"{channel} carries what is recorded too, as sums over rows; where columns are split "
-            f"nobody has a whole row: give another channel"
-        )
     most = participation.most(roster.clients)
     if most < channel.fewest:
         raise ValueError(
@@ -261,10 +256,16 @@ def _check_trips(
             f"{channel} passes rounds of fewer than {channel.fewest} clients, and whether one came "
             f"may decide that, which noise does not cover; give Everyone()"
         )
+    embedding = [channel.for_trip(trip) for trip in trips if trip.embeds and trip.summed]
+    if channel.hides and not all(isinstance(road, Among) for road in embedding):
+        raise ValueError(
+            f"{channel} does not hide embeddings, and where columns are split they are what is "
+            f"added up: give SecureSum() or Plain()"
+        )
     if channel.hides and method.alone():
         raise ValueError(f"{name} {method.alone()}; channel is {channel}")
     for trip in trips:
-        why = channel.refuses(trip)
+        why = channel.for_trip(trip).refuses(trip)
         if why:
             gathers = channel.hides and getattr(trip, "reduce", "sum") == "gather"
             way = f"{method.sums} or Plain()" if gathers and method.sums else "Plain()"

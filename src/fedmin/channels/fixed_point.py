@@ -72,7 +72,7 @@ def _digits(summed: Array) -> list[Array]:
     return found
 
 
-def to_numbers(summed: Array, dtype: str) -> Array:
+def to_numbers(summed: Array, dtype: Any) -> Array:
     """The numbers that sums stand for, between -2^(w - 1) and 2^(w - 1)."""
     digits = _digits(summed)
     negative, carry = digits[-1] >= 0x8000, jnp.uint32(1)

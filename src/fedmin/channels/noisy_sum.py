@@ -22,7 +22,8 @@ import numpy as np
 from jax import Array
 
 from fedmin.channels import discrete_gaussian, fixed_point
-from fedmin.channels.secure_sum import CLIPPED, OWN, SecureSum
+from fedmin.channels.fixed_sum import CLIPPED, OWN
+from fedmin.channels.secure_sum import SecureSum
 from fedmin.core.method import Now
 
 DRAWN = "sum_noise"  # the part of a wire that has the noise in it, between a client's own steps

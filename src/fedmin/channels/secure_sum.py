@@ -5,8 +5,6 @@ server      the sum of those who stayed, exact as integers; times c / 2^(w-2)
 bytes       up w/8 an entry, and 176 n + 160 for n clients and cryptography (docs/secure-sums.md)
 """
 
-from abc import abstractmethod
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -15,127 +13,17 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedmin.channels import fixed_point
-from fedmin.channels.secure.legs import WEIGHT, SumProtocol, Terms, Threat
+from fedmin.channels.fixed_sum import RANGE, FixedSum
+from fedmin.channels.secure.legs import SumProtocol, Terms, Threat
+from fedmin.channels.wide_sum import WideSum, on_trip
 from fedmin.core import checks, payload
 from fedmin.core.channel import Channel, Cohort, Learns
-from fedmin.core.method import Exchange, Now, Trip
+from fedmin.core.method import Now, Trip
 from fedmin.core.protocol import Protocol
 
-CLIPPED, RANGE = "sum_clipped", "sum_range"
-OWN = (WEIGHT, CLIPPED, RANGE)
-WIDE = 64  # a look's numbers are below 2^64; its grid is 2^-62
 LOWEST, STEP, BUCKETS = -38, 2, 50  # exponents of maxima that are told apart: -38, -36, ..., 60
 MARGIN = 2  # a bound is so many bits above the last maximum
 SPREAD = 10  # and at most so many below the largest of the other parts
-
-
-class FixedSum(Channel):
-    """What sums modulo 2^w have in common; those who use it say w / 32 and each part's bound."""
-
-    hides = True
-    signs = True
-    shift = 0  # bits of a number that are left empty
-
-    @property
-    @abstractmethod
-    def limbs(self) -> int:
-        """Words of a number."""
-
-    def _ranges(self, count: int, told: Any) -> tuple[Array, Array]:
-        """For each part the largest entry, and the exponent of the power of two at or above it."""
-        raise NotImplementedError
-
-    def encode(self, up: Any, memory: Any, now: Now) -> tuple[Any, Any]:
-        if not isinstance(up, dict) or set(up) & set(OWN):
-            raise ValueError(f"a reply must be a dict without the names {', '.join(OWN)}")
-
-        def dense(part):
-            found = part.dense() if payload.is_payload(part) else part
-            if not jnp.issubdtype(found.dtype, jnp.floating):
-                raise ValueError(f"a part of type {found.dtype} has no weighted sum; give floats")
-            return found
-
-        return jax.tree.map(dense, up, is_leaf=payload.is_payload), memory
-
-    def weigh_as(self, wire: Any, share: Array, told: Any) -> Any:
-        wire = dict(wire)
-        whole = {name: wire.pop(name) for name in OWN if name in wire}
-        parts, form = jax.tree.flatten(wire)
-        bounds, exponents = self._ranges(len(parts), told)
-        clipped, found = jnp.zeros((), jnp.uint32), []
-        for part, bound, exponent in zip(parts, bounds, exponents, strict=True):
-            kind = "float64" if part.dtype == jnp.float64 else "float32"
-            x, c = part.astype(kind), bound.astype(kind)
-            beyond = jnp.abs(x) > c
-            clipped = clipped + jnp.sum(beyond & (c > 0), dtype=jnp.uint32)
-            step, fine = (fixed_point.power(k, kind) for k in (self.shift, -self.shift))
-            scale = fixed_point.power(32 * self.limbs - 2 - exponent, kind)
-            y = jnp.round(jnp.clip(x, -c, c) * share.astype(kind) * scale * fine) * step
-            found.append(fixed_point.to_words(y, self.limbs))
-        weight = jnp.round(share * fixed_point.power(32 * self.limbs - 2, share.dtype))
-        return {
-            **jax.tree.unflatten(form, found),
-            **whole,
-            WEIGHT: fixed_point.to_words(weight, self.limbs),
-            CLIPPED: jnp.zeros(self.limbs, jnp.uint32).at[0].set(clipped),
-        }
-
-    def weigh(self, wire: Any, share: Array) -> Any:
-        return self.weigh_as(wire, share, {})
-
-    def combine(self, wires: Any) -> Any:
-        return jax.tree.map(fixed_point.columns, wires)
-
-    def _numbers(self, combined: Any, told: Any, dtype: Any) -> Any:
-        parts, form = jax.tree.flatten({k: v for k, v in combined.items() if k not in OWN})
-        _, exponents = self._ranges(len(parts), told)
-        scales = [fixed_point.power(k - 32 * self.limbs + 2, dtype) for k in exponents]
-        found = [fixed_point.to_numbers(a, dtype) * s for a, s in zip(parts, scales, strict=True)]
-        return jax.tree.unflatten(form, found)
-
-    def _clipped(self, combined: Any) -> Array:
-        return fixed_point.low_word(combined[CLIPPED]).astype(jnp.int32)
-
-    def decode(self, combined: Any, state: Any, cohort: Cohort, now: Now) -> tuple[Any, Any]:
-        if cohort.ids.shape[0] > fixed_point.MOST and self.limbs > 1:
-            raise ValueError(
-                f"a secure sum of more than {fixed_point.MOST:,} clients needs bits=32"
-            )
-        return self._numbers(combined, state, cohort.shares.dtype), state
-
-
-class WideSum(FixedSum):
-    """What carries a look at the model through a secure sum: 128 bits, so that nothing is clipped.
-
-    Numbers of 2^64 and more, which a run has that diverges, make the sum infinite.
-
-    >>> import fedmin
-    >>> fedmin.SecureSum().for_evaluation().limbs
-    4
-    """
-
-    threshold: Threat = eqx.field(default="lying", static=True)
-    least: int = eqx.field(default=3, static=True)
-
-    @property
-    def limbs(self) -> int:
-        return 4
-
-    def _ranges(self, count: int, told: Any) -> tuple[Array, Array]:
-        exponents = jnp.full(count, WIDE, jnp.int32)
-        return fixed_point.power(exponents, "float32"), exponents
-
-    def decode(self, combined: Any, state: Any, cohort: Cohort, now: Now) -> tuple[Any, Any]:
-        total, state = FixedSum.decode(self, combined, state, cohort, now)
-        lost = self._clipped(combined) > 0
-        return jax.tree.map(lambda a: jnp.where(lost, jnp.inf, a), total), state
-
-    def protocol(self, sent: Any) -> Protocol:
-        return SumProtocol(sent, Terms(self.limbs, self.threshold, self.least))
-
-    @property
-    def learns(self) -> Learns:
-        return Learns(each=False, least=self.least, how="in fixed point of 128 bits")
 
 
 class SecureSum(FixedSum):
@@ -244,12 +132,11 @@ class SecureSum(FixedSum):
         todo = "give a larger bound" if self.bound is not None else "give a bound"
         return f"{count} {entries} clipped by the secure sum; {todo}, or Clip before it"
 
-    def refuses(self, trip: Trip) -> str:
-        # to the rounding of the grid replies arrive as they were sent: none is cut or delayed
-        return Channel.refuses(self, _altered(trip))
-
     def protocol(self, sent: Any) -> Protocol:
         return SumProtocol(sent, Terms(self.limbs, self.threshold, self.least))
+
+    def for_trip(self, trip: Trip) -> Channel:
+        return on_trip(self, trip)
 
     def for_evaluation(self) -> Channel:
         return WideSum(self.threshold, self.least)
@@ -258,10 +145,6 @@ class SecureSum(FixedSum):
     def learns(self) -> Learns:
         how = f"in fixed point of {self.bits} bits"
         return Learns(each=False, least=self.least, how=how)
-
-
-def _altered(trip: Trip) -> Trip:
-    return replace(trip, unchanged=False) if isinstance(trip, Exchange) else trip
 
 
 def _exponent(bound: Array) -> Array:

@@ -11,6 +11,9 @@ go to it only (sealed), it does client 0's part, and it sends the slopes of the 
 others (sealed). If the server alone knows them, it computes the head: the h_i go to the server, in
 the clear, and the slopes come from it.
 
+With a secure sum clients send each other the h_i of an additive head under pads that cancel in the
+sum (`core.channel.Among`), and a server that has the labels gets their sum.
+
 What that gives away: whoever reads h_i = X_i w_i^T and has w_i, as the server always does, computes
 the columns X_i wherever they are no more than the numbers of h_i, and from the messages of several
 rounds also where they are more (`privacy/exposures.py` warns of the first). Whoever is told the
@@ -130,13 +133,20 @@ def looks(
     if labels == "server":
         return (
             Exchange(
-                trips.deal, trips.embed, trips.look_only, reduce, addressed=True, unchanged=True
+                trips.deal,
+                trips.embed,
+                trips.look_only,
+                reduce,
+                addressed=True,
+                unchanged=True,
+                embeds=True,
             ),
         )
     one: Any = 0 if labels == "everyone" else labels
+    own: Any = {"unchanged": True, "open": True}
     return (
-        Relay(trips.deal, trips.embed, reduce, addressed=True, to=one),
-        Exchange(trips.send_head, trips.head, trips.keep_only, "gather", only=one, unchanged=True),
+        Relay(trips.deal, trips.embed, reduce, addressed=True, to=one, embeds=True),
+        Exchange(trips.send_head, trips.head, trips.keep_only, "gather", only=one, **own),
     )
 
 
@@ -144,23 +154,32 @@ def _trips(problem: OnColumns, trips: "_Trips") -> tuple[Trip, ...]:
     reduce: Any = "sum" if problem.inner.additive else "gather"
     labels = problem.owners.labels
     up: Any = (trips.gradient, trips.finish, "gather")
+    own: Any = {"unchanged": True, "open": True}  # of a client's own block, or of the head's
     if labels == "server":
         return (
-            Exchange(trips.deal, trips.embed, trips.look, reduce, addressed=True, unchanged=True),
-            Exchange(trips.slopes, *up, unchanged=True),
+            Exchange(
+                trips.deal,
+                trips.embed,
+                trips.look,
+                reduce,
+                addressed=True,
+                unchanged=True,
+                embeds=True,
+            ),
+            Exchange(trips.slopes, *up, **own),
         )
     if labels == "everyone":
         return (
-            Relay(trips.deal_all, trips.embed, reduce, addressed=True),
-            Exchange(None, trips.head, trips.keep, "gather", only=0, unchanged=True),
-            Exchange(None, *up, unchanged=True),
+            Relay(trips.deal_all, trips.embed, reduce, addressed=True, embeds=True),
+            Exchange(None, trips.head, trips.keep, "gather", only=0, **own),
+            Exchange(None, *up, **own),
         )
     one: Any = labels
     return (
-        Relay(trips.deal, trips.embed, reduce, addressed=True, to=one),
-        Relay(trips.send_head, trips.slope, only=one),
-        Exchange(None, trips.head, trips.keep, "gather", only=one, unchanged=True),
-        Exchange(None, *up, unchanged=True),
+        Relay(trips.deal, trips.embed, reduce, addressed=True, to=one, embeds=True),
+        Relay(trips.send_head, trips.slope, only=one, open=True),
+        Exchange(None, trips.head, trips.keep, "gather", only=one, **own),
+        Exchange(None, *up, **own),
     )
 
 

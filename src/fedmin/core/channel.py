@@ -7,7 +7,7 @@ each other. One that hides single replies from the server `hides` them by a `pro
 (core/protocol.py): trips of its own around the exchange.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -159,8 +159,14 @@ class Channel(eqx.Module):
         """What the server sees."""
         return Learns()
 
+    def for_trip(self, trip: Trip) -> "Channel":
+        """What carries the replies of a trip, where this channel carries a run's; mostly itself."""
+        return self
+
     def refuses(self, trip: Trip) -> str:
         """Why this channel cannot carry the replies of a trip; "" if it can."""
+        if self.hides and trip.embeds and not trip.summed:
+            return "needs every embedding, and the channel brings nothing but their sum"
         if not isinstance(trip, Exchange):
             return ""
         if self.hides and trip.reduce == "gather":
@@ -175,3 +181,24 @@ class Channel(eqx.Module):
                 "shortens some"
             )
         return "sends its parts as they are" if trip.unchanged and not self.lossless else ""
+
+
+class Among(Channel):
+    """A channel that clients also use among themselves: what they send each other shows its sum
+    only, to those who have got all of it.
+
+    Engines add pads that two clients agree on, and that cancel in the sum of all (`covered`). All
+    clients have the same share.
+    """
+
+    def relayed(self, up: Any, share: Array) -> Any:
+        """A client's reply to others, as whole numbers that can be added up."""
+        raise NotImplementedError
+
+    def covered(self, wire: Any, pads: Sequence[tuple[bytes, int]]) -> Any:
+        """The same under pads, each a key and a sign: on the host, as NumPy arrays."""
+        raise NotImplementedError
+
+    def joined(self, combined: Any, shares: Array) -> Any:
+        """The sum of all clients' replies, from what `combine` made of what they sent."""
+        raise NotImplementedError

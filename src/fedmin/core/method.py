@@ -109,6 +109,10 @@ class Trip:
     `addressed`: down has a leading client axis and each client gets its own slice.
     `only`: the number of the one client that is asked; nobody else sends or receives anything.
 
+    `embeds`: replies are embeddings of the same rows by all clients, each of its own columns; with
+    `reduce="sum"` nothing but their plain sum is used.
+    `open`: replies are of one client's own, whoever adds them up; no channel hides them.
+
     What a client was told earlier in a round stays in its `down` until the round ends.
     """
 
@@ -116,6 +120,13 @@ class Trip:
     client: Callable
     addressed: bool = field(default=False, kw_only=True)
     only: int | None = field(default=None, kw_only=True)
+    embeds: bool = field(default=False, kw_only=True)
+    open: bool = field(default=False, kw_only=True)
+
+    @property
+    def summed(self) -> bool:
+        """Whether nothing but the sum of the replies is used."""
+        return getattr(self, "reduce", "sum") == "sum"
 
     def asks(self, i: int) -> bool:
         """Whether client i is asked."""

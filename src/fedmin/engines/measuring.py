@@ -94,7 +94,7 @@ def evaluation(run: Run, roster: Roster) -> Evaluation:
     problem: Any = run.problem
     gradients = any("gradients" in metric.needs for metric in record)
     trips = column_trips.looks(problem, lambda own: own.x, done, gradients, _scores(record))
-    return Evaluation(run, roster, wanted, trips)
+    return Evaluation(run, roster, wanted, trips, looking_channel(run))
 
 
 def certifying(run: Run) -> Run:

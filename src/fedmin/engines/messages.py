@@ -21,6 +21,7 @@ from fedmin.engines.round import (
     TOLD,
     Notice,
     Run,
+    among,
     channel_words,
     combined_zeros,
     delivered,
@@ -51,6 +52,11 @@ class Messages(NamedTuple):
         """All of them."""
         found = (self.training, self.evaluation, self.certificate)
         return tuple(purpose for purpose in found if purpose is not None)
+
+    @property
+    def signed(self) -> bool:
+        """Whether clients sign the keys with which they seal and cover these messages."""
+        return any(among(p.channel, form.trip) for p in self.purposes for form in p.forms)
 
     @property
     def sealed(self) -> bool:
@@ -120,22 +126,28 @@ def _forms(
         heard = {k: v for k, v in known(trip, notices, 0).items() if k != TOLD}
         up, after = jax.eval_shape(trip.client, run.problem, rows, client, heard, now)
         same_form(run.method, client, after)
+        share = jnp.asarray(roster.shares[0])
         if isinstance(trip, Relay):
-            found.append(TripForm(trip, down, up, up, (), ()))
+            hidden = among(channel, trip)
+            sent = up if hidden is None else jax.eval_shape(hidden.relayed, up, share)
+            found.append(TripForm(trip, down, up, sent, (), ()))
             cohort = population if trip.only is None else 1
             parts = jax.eval_shape(
-                lambda t=trip, u=up, n=cohort: delivered(t, combined_zeros(channel, t, u, n))
+                lambda t=trip, s=sent, n=cohort: delivered(
+                    channel, t, combined_zeros(channel, t, s, n), roster.shares
+                )
             )
             notices.append(Notice(parts, trip.receiver))
             continue
         assert isinstance(trip, Exchange)
-        memory, kept = (jax.eval_shape(f, up) for f in (channel.init, channel.init_server))
-        sent, _ = jax.eval_shape(channel.encode, up, memory, now)
+        road = channel.for_trip(trip)
+        memory, kept = (jax.eval_shape(f, up) for f in (road.init, road.init_server))
+        sent, _ = jax.eval_shape(road.encode, up, memory, now)
         if trip.reduce == "sum":
-            sent = jax.eval_shape(_weighed, channel, sent, jnp.asarray(roster.shares[0]), kept)
+            sent = jax.eval_shape(_weighed, road, sent, share, kept)
         told = jax.eval_shape(lambda t=trip, k=kept: channel_words(channel, t, _zeros(k)))
         down = {**down, TOLD: told} if told else down
-        protocol = channel.protocol(sent) if channel.hides else None
+        protocol = road.protocol(sent) if road.hides else None
         found.append(TripForm(trip, down, up, sent, memory, kept, protocol))
     if found and isinstance(found[-1].trip, Relay):
         raise ValueError(
@@ -187,7 +199,7 @@ def info_of(run: Run, roster: Roster, training: Training, server_rows: Any) -> d
 
 
 def _report_of(run: Run, roster: Roster, form: TripForm, server: Any, server_rows: Any) -> Any:
-    exchange, channel = form.trip, run.channel
+    exchange, channel = form.trip, run.channel.for_trip(form.trip)
     assert isinstance(exchange, Exchange)
     server, memory, sent = (
         jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), like)

@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 
 from fedmin.core import payload
-from fedmin.core.channel import Channel, Cohort
+from fedmin.core.channel import Among, Channel, Cohort
 from fedmin.core.column_problem import starting_at
 from fedmin.core.method import Exchange, Gathered, Method, Now, Relay, Reported, Sum, Trip
 from fedmin.core.metrics import Metric
@@ -145,8 +145,17 @@ def known(trip: Trip, notices: Sequence[Notice], i: Any) -> dict[str, Any]:
     return parts
 
 
-def delivered(relay: Relay, combined: Any) -> dict[str, Any]:
+def among(channel: Channel, trip: Trip) -> Among | None:
+    """What hides single replies of a relay from those who get them, if anything does."""
+    road = channel.for_trip(trip) if isinstance(trip, Relay) else None
+    return road if isinstance(road, Among) else None
+
+
+def delivered(channel: Channel, relay: Relay, combined: Any, shares: Any) -> dict[str, Any]:
     """What clients are told by the replies of others, once these have been combined."""
+    hidden = among(channel, relay)
+    if hidden is not None:
+        return hidden.joined(combined, jnp.asarray(shares))
     return payload.dense_each(combined) if relay.reduce == "gather" else combined
 
 
@@ -163,7 +172,7 @@ def channel_words(channel: Channel, trip: Trip, memory: Any, held: Any = False) 
     """
     if not isinstance(trip, Exchange) or trip.reduce != "sum":
         return {}
-    told = channel.tells(memory)
+    told = channel.for_trip(trip).tells(memory)
     return jax.tree.map(lambda a: jnp.where(held, jnp.zeros_like(a), a), told)
 
 
@@ -209,9 +218,11 @@ def site_part(
         fine = payload.all_finite(up) if check else jnp.array(True)
     else:
         fine = jax.lax.cond(check, payload.all_finite, lambda _: jnp.array(True), up)
-    if isinstance(trip, Relay):  # a channel leads to the server
-        return up, state, memory, fine
+    if isinstance(trip, Relay):  # a channel leads to the server, and mostly nowhere else
+        hidden = among(channel, trip)
+        return up if hidden is None else hidden.relayed(up, share), state, memory, fine
     assert isinstance(trip, Exchange)
+    channel = channel.for_trip(trip)
     own = Now(now.round, now.key, jax.random.fold_in(now.secret, COHORT))
     wire, memory = channel.encode(up, memory, own)
     if trip.reduce != "sum":
@@ -242,6 +253,7 @@ def server_part(
     sum is not finite everything stays as it was.
     """
     learnt: Sum | Gathered
+    channel = channel.for_trip(exchange)
     kept, told = memory, channel_words(channel, exchange, memory, held)
     said: dict[str, Array] = {}
     if exchange.reduce == "sum":
@@ -289,7 +301,8 @@ def _merged(before: Array, after: Array) -> Array:
 
 def combine(channel: Channel, trip: Trip, wires: Any) -> Any:
     """The sum of replies along a leading client axis, by the channel or among clients."""
-    return payload.total(wires) if isinstance(trip, Relay) else channel.combine(wires)
+    road = among(channel, trip) if isinstance(trip, Relay) else channel.for_trip(trip)
+    return payload.total(wires) if road is None else road.combine(wires)
 
 
 def combined_zeros(channel: Channel, trip: Any, sent: Any, cohort: int) -> Any:

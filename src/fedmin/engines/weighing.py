@@ -29,7 +29,7 @@ def ledger_of(messages: Messages, population: int) -> Ledger:
     return Ledger(
         lines,
         [],
-        _setup(population) if messages.sealed and population > 1 else [],
+        _setup(population, messages.signed) if messages.sealed and population > 1 else [],
         looks,
         population,
     )
@@ -130,9 +130,9 @@ def _with_packets(
     return {part: size for part, size in found.items() if size or part == "header"}
 
 
-def _setup(population: int) -> list[tuple[Line, int]]:
+def _setup(population: int, signed: bool) -> list[tuple[Line, int]]:
     """The exchange of public keys, before any round."""
-    key, keys = wire.sizes(seal.key_like()), wire.sizes(seal.keys_like(population))
+    key, keys = (wire.sizes(f) for f in (seal.key_like(signed), seal.keys_like(population, signed)))
     trips: tuple[tuple[int, str, dict[str, int]], ...] = (
         (0, "down", {}),
         (0, "up", key),

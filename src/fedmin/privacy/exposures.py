@@ -16,8 +16,9 @@ import jax
 import numpy as np
 
 from fedmin.core import payload
+from fedmin.core.channel import Among
 from fedmin.core.column_problem import FirstLayer
-from fedmin.core.method import Exchange
+from fedmin.core.method import Exchange, Relay
 from fedmin.privacy.observers import SERVER, Purpose
 from fedmin.privacy.policy import innermost
 
@@ -68,6 +69,8 @@ def _columns(run: Any, roster: Any, layer: Any, purposes: list[Purpose]) -> Iter
         )
     if owners.labels == SERVER or roster.clients == 1 or not _begins_known(run, layer):
         return
+    if not any(_opened(p, form) for p in purposes for form in p.forms):
+        return
     holder = owners.labels if isinstance(owners.labels, int) else None
     who = "every other client" if holder is None else f"client {roster.names[holder]}"
     of = ", ".join(f"{roster.names[i]} ({sizes[i]})" for i in narrow if i != holder)
@@ -104,7 +107,15 @@ def _row(run: Any, roster: Any, layer: Any, purposes: list[Purpose]) -> Iterator
 def _singly(purpose: Purpose, form: Any) -> bool:
     """Whether the server sees single replies of a trip."""
     trip = form.trip
-    return isinstance(trip, Exchange) and (trip.reduce != "sum" or purpose.channel.learns.each)
+    learns = purpose.channel.for_trip(trip).learns
+    return isinstance(trip, Exchange) and (trip.reduce != "sum" or learns.each)
+
+
+def _opened(purpose: Purpose, form: Any) -> bool:
+    """Whether clients open single embeddings of others."""
+    trip = form.trip
+    hidden = isinstance(purpose.channel.for_trip(trip), Among)
+    return isinstance(trip, Relay) and trip.embeds and not hidden
 
 
 def _seen_singly(purposes: list[Purpose], part: str) -> bool:

@@ -13,12 +13,16 @@ import jax
 import numpy as np
 
 from fedmin.core import payload
-from fedmin.core.channel import Channel
+from fedmin.core.channel import Among, Channel
 from fedmin.core.method import Exchange, Relay, Trip
 from fedmin.core.protocol import PEERS, Leg, Part, Protocol
 
 SERVER = "server"
 SEALED = "each reply, as it is; sealed: the server sees its length only"
+COVERED = (
+    "the sum of all clients' replies, each {how} and under pads that cancel in it; sealed: the "
+    "server sees its length only"
+)
 OF_ROWS = "sums"  # what a reply to a look at the model calls its sums over rows
 HEAD = ["when", "trip", "from", "parts", "to", "what it sees"]
 
@@ -85,7 +89,8 @@ def who_learns(purposes: Iterable[Purpose], names: Sequence[str]) -> list[Disclo
     purposes, everyone = list(purposes), tuple(f"client {name}" for name in names)
     found: list[Disclosure] = []
     if len(everyone) > 1 and any(isinstance(f.trip, Relay) for p in purposes for f in p.forms):
-        found += _keys(everyone)
+        roads = [p.channel.for_trip(f.trip) for p in purposes for f in p.forms]
+        found += _keys(everyone, any(isinstance(road, Among) for road in roads))
     for purpose in purposes:
         for k, (e, leg) in enumerate(purpose.steps):
             form = purpose.forms[e]
@@ -139,10 +144,13 @@ def _of_trip(purpose: Purpose, e: int, form: TripForm, everyone: tuple[str, ...]
     sent = shapes(form.hidden)
     if isinstance(trip, Relay):
         receivers = tuple(everyone[i] for i in trip.receivers(len(everyone)))
-        yield Disclosure(purpose.name, e, asked, receivers, sent, SEALED, False, "reply")
+        road = purpose.channel.for_trip(trip)
+        hidden = isinstance(road, Among)
+        sees = COVERED.format(how=road.learns.how) if hidden else SEALED
+        yield Disclosure(purpose.name, e, asked, receivers, sent, sees, hidden, "reply")
         return
     assert isinstance(trip, Exchange)
-    learns = purpose.channel.learns
+    learns = purpose.channel.for_trip(trip).learns
     # what is gathered is not summed: whatever the channel's sum hides, the server has each of them
     learns = learns if trip.reduce == "sum" else learns._replace(each=True)
     sees = str(learns)
@@ -150,12 +158,15 @@ def _of_trip(purpose: Purpose, e: int, form: TripForm, everyone: tuple[str, ...]
     yield Disclosure(purpose.name, e, asked, (SERVER,), sent, sees, not learns.each, "reply")
 
 
-def _keys(everyone: tuple[str, ...]) -> list[Disclosure]:
+def _keys(everyone: tuple[str, ...], signed: bool) -> list[Disclosure]:
     """Public keys, with which clients seal what they send each other."""
-    one, all_of_them = "uint8[32]", f"uint8[{len(everyone)}, 32]"
+    sizes = {"key": 32, "signature": 64} if signed else {"key": 32}
+    one = {name: f"uint8[{n}]" for name, n in sizes.items()}
+    all_of_them = {name: f"uint8[{len(everyone)}, {n}]" for name, n in sizes.items()}
+    sees = "each client's public key" + " and signature" * signed
     return [
-        Disclosure("setup", 0, everyone, (SERVER,), {"key": one}, "each client's public key"),
-        Disclosure("setup", 1, (SERVER,), everyone, {"key": all_of_them}, "all public keys", True),
+        Disclosure("setup", 0, everyone, (SERVER,), one, sees),
+        Disclosure("setup", 1, (SERVER,), everyone, all_of_them, "all public keys", True),
     ]
 
 

@@ -87,7 +87,7 @@ class GuardedSite:
         if sent.kind != "reply":
             return {}
         if place.phase == -1:
-            like = key_like() if place.trip == 0 else {}
+            like = key_like(site.messages.signed) if place.trip == 0 else {}
             return {"parts": wire.sizes(like), "shapes": shapes(like)}
         purpose, step = place.within(site.messages)
         e, leg = purpose.steps[step]

@@ -6,11 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedmin.channels.secure import derivations
+from fedmin.core.protocol import Occasion, ProtocolError
 from fedmin.core.roster import Roster
 from fedmin.engines.forms import Purpose
-from fedmin.engines.round import Notice, combine, delivered
+from fedmin.engines.round import Notice, among, combine, delivered
 from fedmin.engines.sessions import wire
-from fedmin.engines.sessions.seal import Sealer, keys_like
+from fedmin.engines.sessions.seal import Sealer, keys_like, statement
 from fedmin.engines.sessions.wire import Envelope, MessageError
 
 
@@ -26,8 +28,12 @@ class ClientError(RuntimeError):
 class Packets:
     """One client's packets to and from the others."""
 
-    def __init__(self, me: int, roster: Roster, run_name: bytes):
+    def __init__(
+        self, me: int, roster: Roster, run_name: bytes, signed: bool = False,
+        identity: bytes | None = None,
+    ):  # fmt: skip
         self.me, self.roster, self.run_name = me, roster, run_name
+        self.signed, self.identity = signed, identity
         self.sealer = Sealer(me)
 
     def renew(self) -> None:
@@ -40,19 +46,52 @@ class Packets:
         """Whether keys were exchanged."""
         return bool(self.sealer.fingerprint)
 
-    def introduce(self, trip: int, data: bytes) -> dict[str, Any]:
+    def introduce(self, round: int, trip: int, data: bytes) -> dict[str, Any]:
         """The exchange of public keys: first the own one up, then everybody's down."""
         if trip == 0:
             wire.decode(data, {})
-            return {"key": self.sealer.public}
-        keys = wire.decode(data, keys_like(self.roster.clients))[1]["key"]
+            return {"key": self.sealer.public, **self._signature(round)}
+        said = wire.decode(data, keys_like(self.roster.clients, self.signed))[1]
+        keys = said["key"]
         if not np.array_equal(keys[self.me], self.sealer.public):
             raise MessageError("the list of public keys has another one for this client")
+        if self.signed:
+            self._believe(round, keys, said["signature"])
         self.sealer.agree(keys)
         return {}
 
+    def _occasion(self, round: int) -> Occasion:
+        everyone = tuple(range(self.roster.clients))
+        return Occasion(self.run_name, round, wire.SETUP, everyone, self.roster, self.identity)
+
+    def _signature(self, round: int) -> dict[str, np.ndarray]:
+        if not self.signed:
+            return {}
+        try:
+            signer = derivations.signer(self._occasion(round), self.me)
+        except ProtocolError as error:
+            raise MessageError(str(error)) from error
+        words = statement(self.run_name, round, self.me, self.sealer.public)
+        return {"signature": np.frombuffer(signer.sign(words), np.uint8)}
+
+    def _believe(self, round: int, keys: np.ndarray, signatures: np.ndarray) -> None:
+        """Refuse a public key that its client has not signed."""
+        occasion = self._occasion(round)
+        for i, (key, signature) in enumerate(zip(keys, signatures, strict=True)):
+            words = statement(self.run_name, round, i, key)
+            if not derivations.verified(occasion, i, signature.tobytes(), words):
+                raise MessageError(f"client {self.roster.names[i]} has not signed its public key")
+
     def _envelope(self, round: int, trip: int, sender: int, receiver: int) -> Envelope:
         return Envelope("packet", round, trip, sender, receiver, self.run_name)
+
+    def covered(self, purpose: Purpose, e: int, ask: Envelope, sent: Any) -> Any:
+        """What the others are sent: where they may know the sum only, under pads."""
+        hidden = among(purpose.channel, purpose.forms[e].trip)
+        if hidden is None:
+            return sent
+        pads = self.sealer.pads(ask.round, purpose.first + e)
+        return hidden.covered(jax.device_get(sent), pads)
 
     def sealed(self, purpose: Purpose, e: int, ask: Envelope, sent: Any) -> dict[str, Any]:
         """One sealed packet for each receiver but oneself."""
@@ -80,7 +119,8 @@ class Packets:
         stacked = jax.tree.map(lambda *a: jnp.stack(a), *[replies[s] for s in sorted(replies)])
         if trip.reduce == "sum":
             stacked = combine(purpose.channel, trip, stacked)
-        return Notice(delivered(trip, stacked), trip.receiver)
+        told = delivered(purpose.channel, trip, stacked, self.roster.shares)
+        return Notice(told, trip.receiver)
 
     def _open(self, wanted: Envelope, relay: int, packet: bytes, like: Any) -> Any:
         try:

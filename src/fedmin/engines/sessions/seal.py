@@ -7,8 +7,11 @@ both ends, so it does not travel. No nonce is used twice under one key: a sealer
 rounds and trips only, and refuses to seal the same one again. A message that was changed, or is
 given out for another, is refused.
 
-The server is taken to be curious but honest: one that replaces the public keys could read along.
-Clients who fear that compare `fingerprint` by another way.
+Where only the sum of what clients send each other is to be known (`core.channel.Among`), the same
+secrets make pads too, one for each pair, round and trip: the smaller of a pair adds it, the larger
+subtracts it. Public keys are then signed (`statement`). Elsewhere the server is taken to be curious
+but honest: one that replaces the public keys could read along. Clients who fear that compare
+`fingerprint` by another way.
 """
 
 import hashlib
@@ -35,6 +38,7 @@ class Sealer:
         self.number = number
         self._secret = X25519PrivateKey.generate()
         self._agreed: dict[int, Any] = {}
+        self._shared: dict[int, bytes] = {}  # what pads are made from, by the other client
         self._last: dict[int, tuple[int, bool, int]] = {}  # where it sealed last, a receiver
         self.fingerprint = ""
 
@@ -52,6 +56,7 @@ class Sealer:
 
         fingerprint = hashlib.sha256(keys.tobytes()).hexdigest()
         agreed: dict[int, Any] = {}
+        made: dict[int, bytes] = {}
         for other in range(len(keys)):
             if other != self.number:
                 try:
@@ -60,11 +65,26 @@ class Sealer:
                 except ValueError:
                     raise SealError(f"the public key of client {other} is none") from None
                 pair = struct.pack("<II", *sorted((self.number, other)))
-                info = b"fedmin sealed 1" + pair + bytes.fromhex(fingerprint)
-                agreed[other] = ChaCha20Poly1305(HKDF(SHA256(), 32, None, info).derive(shared))
+                info = pair + bytes.fromhex(fingerprint)
+                key, made[other] = (
+                    HKDF(SHA256(), 32, None, word + info).derive(shared)
+                    for word in (b"fedmin sealed 1", b"fedmin covered 1")
+                )
+                agreed[other] = ChaCha20Poly1305(key)
         if fingerprint != self.fingerprint:  # other keys: no nonce was used under them
             self._last = {}
-        self._agreed, self.fingerprint = agreed, fingerprint
+        self._agreed, self._shared, self.fingerprint = agreed, made, fingerprint
+
+    def pads(self, round: int, trip: int) -> list[tuple[bytes, int]]:
+        """The key and the sign of the pad that it has with each other client on one trip."""
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+
+        info = b"fedmin pad 1" + struct.pack("<IH", round, trip)
+        return [
+            (HKDFExpand(SHA256(), 32, info).derive(key), 1 if self.number < other else -1)
+            for other, key in self._shared.items()
+        ]
 
     def seal(self, receiver: int, round: int, trip: int, data: bytes) -> bytes:
         """What only `receiver` can open; once for each round and trip."""
@@ -92,11 +112,18 @@ def nonce(round: int, trip: int, sender: int, receiver: int) -> bytes:
     return struct.pack("<IH", round, trip) + ends
 
 
-def key_like() -> dict[str, np.ndarray]:
+def statement(run: bytes, round: int, sender: int, key: np.ndarray) -> bytes:
+    """What a client signs of its public key."""
+    return b"fedmin public key 1" + run + struct.pack("<II", round, sender) + key.tobytes()
+
+
+def key_like(signed: bool = False) -> dict[str, np.ndarray]:
     """The form of what carries a public key up from a client."""
-    return {"key": np.zeros(32, np.uint8)}
+    own = {"key": np.zeros(32, np.uint8)}
+    return {**own, "signature": np.zeros(64, np.uint8)} if signed else own
 
 
-def keys_like(population: int) -> dict[str, np.ndarray]:
+def keys_like(population: int, signed: bool = False) -> dict[str, np.ndarray]:
     """The form of what carries everybody's public keys down to a client."""
-    return {"key": np.zeros((population, 32), np.uint8)}
+    each = key_like(signed).items()
+    return {name: np.zeros((population, *a.shape), a.dtype) for name, a in each}

@@ -44,7 +44,7 @@ from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.looks import Looks
 from fedmin.engines.sessions.phase import Absence, Outcome, Phase, QuorumError
 from fedmin.engines.sessions.programs import Programs, server_programs, values_program
-from fedmin.engines.sessions.seal import key_like
+from fedmin.engines.sessions.seal import key_like, keys_like
 from fedmin.engines.sessions.wire import Envelope, MessageError, NotFiniteError
 
 
@@ -85,7 +85,7 @@ class ServerSession:
         self.values: np.ndarray | None = None  # what the last evaluation found
         self._phase: Phase | None = None
         self.measured: Measured | None = None  # what the last look for a certificate found
-        self._keys = np.zeros((roster.clients, 32), np.uint8)
+        self._keys = keys_like(roster.clients, self.messages.signed)
 
     # ------------------------------------------------------------ phases
 
@@ -146,7 +146,7 @@ class ServerSession:
         """What each site is told that is asked on this trip."""
         (e, leg), purpose, there = phase.step, phase.purpose, phase.there
         if purpose is None:
-            return {i: {} if e == 0 else {"key": self._keys} for i in there}
+            return {i: {} if e == 0 else self._keys for i in there}
         if leg is DIGEST:
             return {i: {} for i in there}
         if leg is not None:
@@ -248,7 +248,7 @@ class ServerSession:
             if found != right:
                 raise MessageError(f"{envelope}: its {what} is {found!r}, not {right!r}")
         if phase.purpose is None:
-            like: Any = key_like() if phase.trip == 0 else {}
+            like: Any = key_like(self.messages.signed) if phase.trip == 0 else {}
         elif phase.step.leg is DIGEST:
             like = DIGEST.form("up", 0)
         elif phase.step.leg is not None:
@@ -263,8 +263,8 @@ class ServerSession:
         assert phase is not None
         if phase.purpose is None:
             for i, reply in replies.items():
-                if phase.trip == 0:
-                    self._keys[i] = reply["key"]
+                for name, part in reply.items():
+                    self._keys[name][i] = part
             return
         e, leg = phase.step
         form = phase.purpose.forms[e]

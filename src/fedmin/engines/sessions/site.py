@@ -87,7 +87,7 @@ class SiteSession:
         self.secret = self.key if secret is None else secret
         self.rows, self.unnamed = roster.view(me, rows), roster.unnamed()
         self.programs = Programs(self.run, self.unnamed, site_program)
-        self.packets = Packets(me, roster, self.run_name)
+        self.packets = Packets(me, roster, self.run_name, self.messages.signed, identity)
         self.role: tuple[Any, SiteRole] | None = None  # the channel's, and in which exchange
         self.introduced: int | None = None  # the round before which it gave its public key
         self.notices: list[Notice] = []  # what it was told in this round
@@ -178,7 +178,7 @@ class SiteSession:
         if place.trip == 0:
             self.packets.renew()
             self.introduced = place.round
-        body = self.packets.introduce(place.trip, data)
+        body = self.packets.introduce(place.round, place.trip, data)
         self.diary.begin_again()
         self.notices, self.own, self.due = [], {}, min(self.due, self.next_round(place.round))
         return wire.encode(envelope._replace(kind="reply", sender=self.me, receiver=SERVER), body)
@@ -251,7 +251,7 @@ class SiteSession:
         if not fine:
             return "fault", {}, self.state
         if isinstance(trip, Relay):
-            self.own[e] = sent
+            self.own[e] = sent = self.packets.covered(purpose, e, envelope, sent)
             sent = self.packets.sealed(purpose, e, envelope, sent)
         elif protocol is not None:
             with refusing(envelope):

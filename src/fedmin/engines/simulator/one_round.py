@@ -26,6 +26,7 @@ from fedmin.engines.round import (
     ServerState,
     SiteState,
     State,
+    among,
     channel_words,
     cohort_of,
     combine,
@@ -127,7 +128,8 @@ def _ask(
     def everyone(check):
         return lax.fori_loop(0, -(-here.size // spec.chunk), partial(group, check), carry)
 
-    if spec.owned or not (isinstance(trip, Relay) or run.channel.lossless):
+    whole = isinstance(trip, Relay) and among(run.channel, trip) is None
+    if spec.owned or not (whole or run.channel.for_trip(trip).lossless):
         return everyone(True)
     # nobody is checked unless the sum is not finite: then all, once more
     return again_if_bad(everyone, carry)
@@ -153,8 +155,9 @@ def trip_of(
     combined = add_devices(spec, combined)
     culprit = lax.pmin(culprit, AXIS) if spec.devices > 1 else culprit
     if isinstance(trip, Relay):
-        notices.append(Notice(delivered(trip, combined), trip.receiver))
-        fine = payload.all_finite(combined)
+        told = delivered(run.channel, trip, combined, data.roster.shares)
+        notices.append(Notice(told, trip.receiver))
+        fine = payload.all_finite(told)
     else:
         assert isinstance(trip, Exchange)
         shares = jnp.where(here.present, data.roster.shares[here.ids], 0)

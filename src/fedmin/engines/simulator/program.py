@@ -51,7 +51,7 @@ def _measure(spec: ProgramSpec, run: Run, data: Data, server: ServerState, t, ke
         if rows is not None and any(metric.on == on for metric in run.record):
             found = measuring.rows_sums(run, x, on, rows, device_of(spec), spec.devices)
             sums |= measuring.rows_means(run, on, add_devices(spec, found))
-    if run.channel.for_evaluation() is not None:
+    if run.channel.for_evaluation() is not None and data.roster.owners is None:
         sums.update(_by_channel(spec, run, data, x, t, key))
     return measuring.finished(run, server, sums)
 
