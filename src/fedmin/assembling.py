@@ -99,16 +99,20 @@ def assembled(
     participation.check(roster.clients)
     _check_trips(problem, roster, method, participation, channel)
     _check_chance(method, participation, roster.clients)
+    if channel.blind:
+        _check_blind(channel, participation, known, record)
     for features, y in known.targets:
         problem.check(features, roster.classes, y)
     problem = known.fit(problem)
     noisy = private.is_private(method, channel)
-    record = _recorded(problem, known.tested, method, roster, record, noisy)
+    tested = known.tested and not channel.blind  # the server has no model to try on them
+    record = _recorded(problem, tested, method, roster, record, noisy)
     if stop is not None:
         checks.is_a("stop", stop, Rule, 'Stop("accuracy", above=0.9)')
     over_atoms = "domain" in method.handles and problem.domain.has_atoms
     # a certificate is measured without noise: a run with noise has none
-    certify = certificate and ("constraints" in method.handles or over_atoms) and not noisy
+    shown = not noisy and not channel.blind  # nor has a run whose server has no model
+    certify = certificate and ("constraints" in method.handles or over_atoms) and shown
     run = Run(problem, method, channel, participation, record, stop, start, certify, known.told)
     run = private.fitted(run, roster, rounds)
     if start is not None:
@@ -270,6 +274,25 @@ def _check_trips(
             gathers = channel.hides and getattr(trip, "reduce", "sum") == "gather"
             way = f"{method.sums} or Plain()" if gathers and method.sums else "Plain()"
             raise ValueError(f"{name} {why}; channel is {channel}, give {way}")
+
+
+def _check_blind(
+    channel: Channel, participation: Participation, known: "Known", record: Any
+) -> None:
+    """Refuse what needs a server that has the model."""
+    wrong = ""
+    if not participation.everyone:
+        wrong = "every site takes in every sum; give participation=Everyone()"
+    elif known.server_rows is not None:
+        wrong = "rows of the server's own have no model there to be used with; give none"
+    elif any(metric.on == "test" for metric in record or ()):
+        wrong = "test rows are the server's, which has no model; record metrics of clients' rows"
+    elif record is not None and not any(metric.needs for metric in record):
+        wrong = "what is recorded comes with sums over clients' rows; record Objective()"
+    elif any(getattr(stage, "at", "") == "server" for stage in getattr(channel, "stages", ())):
+        wrong = "noise of the server's would be known to all sites; give Noise(at='sites')"
+    if wrong:
+        raise ValueError(f"{channel}: {wrong}")
 
 
 def _check_chance(method: Method, participation: Participation, clients: int) -> None:

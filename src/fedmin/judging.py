@@ -91,7 +91,7 @@ def _with_constraints(result: Result) -> Result:
     if found is not None and not found.feasible:
         status = "infeasible"
         said.append(found.verdict)
-    if found is None and result.best is None:
+    if found is None and result.best is None and "violation" not in result.history:
         said.append("the constraints were not measured: record Optimality(), or take a certificate")
     return replace(result, status=status, reason=_joined(*said))
 
@@ -101,7 +101,8 @@ def _with_trend(result: Result, run: Run, seen: Federation | None) -> Result:
     values = np.asarray(result.history["objective"], float)
     if len(values) < 2:
         return result
-    found = "" if seen is None else _stood_still(result, seen, values)
+    there = seen is not None and result.solution is not None
+    found = _stood_still(result, seen, values) if there else ""  # type: ignore[arg-type]
     if found:
         return replace(result, status="stalled", reason=_joined(result.reason, found))
     found = _rose(result, run, seen, values)

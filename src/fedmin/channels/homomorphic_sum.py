@@ -4,6 +4,7 @@ keys        each site sends a public key of this exchange (X25519), signed (Ed25
 secret      one site in turn makes a CKKS key, and sends it sealed to each other site
 exchange    each site sends p_i up, encrypted; the server adds the ciphertexts
 open        one site in turn decrypts the sum, and sends it to the server
+sum         or, with blind=True: every site decrypts it, and does the server's step itself
 bytes       262,656 for every 4,096 numbers, up and to the site that opens; 8 a number from it;
             197,268 to every site for the key, and 48 a site
 """
@@ -28,6 +29,11 @@ class HomomorphicSum(Channel):
     somebody showed to it: no site may collude with the server. Public keys are signed with the keys
     that the roster pins, so that a server cannot put its own in their place.
 
+    With `blind=True` the server never sees a sum or a model: every site opens the sum, and does the
+    step that the server would do. All sites take part in every round; the server is told what is
+    recorded, and the model stays at the sites. There is no certificate, and the server's own rows
+    and test rows cannot be used.
+
     >>> import fedmin
     >>> print(fedmin.HomomorphicSum().learns)
     the sum of at least 3 clients' replies, each encrypted under a key of the sites
@@ -35,12 +41,18 @@ class HomomorphicSum(Channel):
 
     least: int = eqx.field(default=3, static=True)  # clients in a sum that is opened
     looks: bool = eqx.field(default=True, static=True)  # what is recorded goes through it too
+    # sites take the sum in themselves, and the server has no model
+    blind: bool = eqx.field(default=False, static=True)  # type: ignore[misc]
 
     hides = True
     signs = True
 
     def __check_init__(self):
         checks.at_least("least", self.least, 2)
+        if self.blind and not self.looks:
+            raise ValueError(
+                "with blind=True the server has no model to ask about: looks must be True"
+            )
 
     @property
     def fewest(self) -> int:  # type: ignore[override]
@@ -52,11 +64,12 @@ class HomomorphicSum(Channel):
         return payload.scaled(jax.tree.map(dense, wire, is_leaf=payload.is_payload), share)
 
     def protocol(self, sent: Any) -> Protocol:
-        return Encrypted(sent, self.least)
+        return Encrypted(sent, self.least, self.blind)
 
     def for_evaluation(self) -> Channel | None:
         return self if self.looks else None
 
     @property
     def learns(self) -> Learns:
-        return Learns(each=False, least=self.least, how="encrypted under a key of the sites")
+        how = "encrypted under a key of the sites"
+        return Learns(each=False, least=self.least, how=how, blind=self.blind)

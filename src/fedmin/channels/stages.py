@@ -114,6 +114,10 @@ class Chain(Channel):
     def fewest(self) -> int:  # type: ignore[override]
         return max(stage.fewest for stage in self.stages)
 
+    @property
+    def blind(self) -> bool:  # type: ignore[override]
+        return self.stages[-1].blind
+
     def combine(self, wires: Any) -> Any:
         return self.stages[-1].combine(wires)
 
@@ -142,7 +146,8 @@ class Chain(Channel):
         noisy = any(stage.learns.noisy for stage in self.stages)
         each = all(stage.learns.each for stage in self.stages)
         least = max(stage.learns.least for stage in self.stages)
-        return Learns(each, least, noisy, ", ".join(hows) or self.stages[-1].learns.how)
+        how = ", ".join(hows) or self.stages[-1].learns.how
+        return Learns(each, least, noisy, how, self.blind)
 
     def refuses(self, trip: Any) -> str:
         reasons = (stage.refuses(trip) for stage in self.stages)

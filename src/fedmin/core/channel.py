@@ -55,9 +55,12 @@ class Learns(NamedTuple):
     least: int = 1  # of at least so many clients
     noisy: bool = False
     how: str = "as it is"  # what was done to a reply before
+    blind: bool = False  # nothing: the clients take the sum in themselves
 
     def __str__(self) -> str:
         noise = " with noise" if self.noisy else ""
+        if self.blind:
+            return f"nothing: each reply is {self.how}, who open the sum and keep it"
         if self.each:
             return f"each client's reply{noise}, {self.how}"
         return f"the sum of at least {self.least} clients' replies{noise}, each {self.how}"
@@ -87,6 +90,8 @@ class Channel(eqx.Module):
     noises: ClassVar[bool] = False
     # sites sign what they send, with the keys that the roster pins
     signs: ClassVar[bool] = False
+    # every site opens the sum and does the server's step itself: the server has no model
+    blind: ClassVar[bool] = False
     # a round for which fewer clients are drawn passes, and nobody is asked
     fewest: ClassVar[int] = 1
 

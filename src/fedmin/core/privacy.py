@@ -67,6 +67,8 @@ class Privacy:
     def lines(self) -> list[str]:
         """All of it but the messages, a sentence each."""
         what = "sums only" if self.sums else "single replies"
+        if any(s.when == "training" and s.sees.startswith("nothing:") for s in self.shown):
+            what = "no reply, no sum and no model"
         found = [f"in training the server saw {what}"]
         if self.cohort is not None:
             found.append(f"the fewest clients in a round: {self.cohort}")

@@ -68,7 +68,7 @@ class Leg:
 
     `asks` is "everyone" who is still there, or how many are asked as long as nobody drops out: 1
     where one client answers for all, 0 for a leg that is made only after somebody went missing.
-    `sees` says what the server sees of what goes up.
+    `sees` says what the server sees of what goes up, `shows` what a client sees of what comes down.
 
     >>> from fedmin.core.protocol import PEERS, Leg, Part
     >>> keys = Leg("keys", up={"key": Part((32,))}, sees="each client's public key")
@@ -81,6 +81,8 @@ class Leg:
     up: Mapping[str, Part] = field(default_factory=dict)
     asks: Literal["everyone"] | int = "everyone"
     sees: str = "as it is"
+    shows: str = "its own part of it"
+    summed: bool = False  # what goes up is of a sum over several clients
 
     def form(self, way: Literal["down", "up"], peers: int) -> dict[str, np.ndarray]:
         """The form of a message where so many clients are summed together."""
@@ -141,9 +143,10 @@ class SiteRole(ABC):
         `said` is what came down with the exchange for the channel.
         """
 
-    def opened(self) -> Opened | None:
-        """Where the sites take the sum in (`Protocol.blind`): the sum, once this one has it."""
-        return None
+    def opened(self, noisy: bool = False) -> Opened:
+        """Where the sites take the sum in (`Protocol.blind`): the sum, once this one has it;
+        `noisy` if what is made of it is given away."""
+        raise ProtocolError("this channel opens its sum at the server")
 
 
 class ServerRole(ABC):

@@ -24,6 +24,7 @@ from fedmin.engines.progress import Progress, Show
 from fedmin.engines.round import NOBODY, THE_SUM, Run, State
 from fedmin.engines.sessions.checkpoint import Checkpoint, Keeper
 
+AT_THE_SITES = "the model is at the sites, in the file model.npy of each: the server has none"
 Interrupt = Callable[[], str]  # "" to go on, or why to stop
 
 
@@ -269,13 +270,15 @@ def fault_reason(round: int, client: int, names: tuple[str, ...]) -> str:
     return f"round {round}: client {names[client]} sent a reply that is not finite"
 
 
-def _with_constraints(run: Run, book: Book, best: Best) -> tuple[str, str]:
+def _with_constraints(run: Run, book: Book, best: Best | None) -> tuple[str, str]:
     """How a run under constraints ended: its status is about the last model, not the best one."""
     last, met = float(book.values[-1][book.names.index("violation")]), run.problem.tolerance
     if last <= met:
         return book.status, book.reason
     said = [book.reason] if book.reason else []
     said.append(f"the last model exceeds a constraint by {last:.4g} (met up to {met:g})")
+    if best is None:
+        return "infeasible", "; ".join(said)
     if best.violation <= met:
         said.append(
             f"the best one that met them all is that of round {int(best.round)}, with objective "
@@ -294,19 +297,27 @@ def result_of(run: Run, book: Book, state: State, population: int, **rest: Any) 
     server = state.server
     best = jax.device_get(server.best)
     status, reason = book.status, book.reason
-    if best is not None and status in ("done", "stopped"):
+    known = best is not None or (run.channel.blind and "violation" in book.names)
+    if known and run.problem.num_constraints and status in ("done", "stopped"):
         status, reason = _with_constraints(run, book, best)
+    solution, info = None, {}
+    if server.method is not None:
+        solution = np.asarray(run.method.solution(server.method))
+        info = jax.device_get(server.info)
+    else:
+        reason = "; ".join(filter(None, (reason, AT_THE_SITES)))
+        info = {k: book.values[-1][book.names.index(k)] for k in server.info if k in book.names}
     # devices hold equal numbers of clients, the last of them perhaps some that do not exist
     sites = jax.tree.map(lambda a: a[:population], state.sites)
     return Result(
         best=best,
-        solution=np.asarray(run.method.solution(server.method)),
+        solution=solution,
         history=book.table(),
         ledger=book.ledger,
         server=server.method,
         clients=None if sites is None else sites.client,
         memory=() if sites is None else sites.memory,
-        info=jax.device_get(server.info),
+        info=info,
         problem=run.problem.inner if isinstance(run.problem, OnColumns) else run.problem,
         method=run.method,
         rounds=book.done,

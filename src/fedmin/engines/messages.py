@@ -87,6 +87,23 @@ def messages_of(run: Run, roster: Roster) -> Messages:
 DIGEST = Leg("digest", up={"digest": Part((32,))}, sees="a hash of each client's rows")
 
 
+VALUES = "values"  # the leg on which a site tells what is recorded to a server without a model
+
+
+def values_leg(run: Run, roster: Roster, training: Training) -> Leg:
+    """How a server hears what is recorded, where the model is at the sites."""
+    count = len(recorded(run, roster, info_of(run, roster, training, None)))
+    x = jax.eval_shape(lambda key: run.problem.init(key), jax.random.key(0))
+    up = {VALUES: Part((count,), str(x.dtype))}
+    sees = "what is recorded, of sums with noise of 1.5e-11"
+    return Leg(VALUES, up=up, asks=1, sees=sees, summed=True)
+
+
+def of_session(leg: Leg | None) -> bool:
+    """Whether a leg is the session's own, and no channel's."""
+    return leg is not None and (leg is DIGEST or leg.name == VALUES)
+
+
 def certificate_purpose(run: Run, roster: Roster) -> Purpose:
     """The look at the last model that a certificate takes; found once a form of run."""
 
@@ -100,6 +117,9 @@ def certificate_purpose(run: Run, roster: Roster) -> Purpose:
 def _messages(run: Run, roster: Roster) -> Messages:
     training = training_of(run, roster)
     look = _look(run, roster, "evaluation", wire.EVALUATION)
+    if run.channel.blind:
+        last = Step(len(look.forms) - 1, values_leg(run, roster, training))
+        look = look._replace(steps=(*look.steps, last))
     certificate = certificate_purpose(run, roster) if run.certify else None
     return Messages(training.purpose, look, training, certificate)
 
@@ -148,7 +168,9 @@ def _forms(
         told = jax.eval_shape(lambda t=trip, k=kept: channel_words(channel, t, _zeros(k)))
         down = {**down, TOLD: told} if told else down
         protocol = road.protocol(sent) if road.hides else None
-        found.append(TripForm(trip, down, up, sent, memory, kept, protocol))
+        # where sites do the server's step they say it to themselves
+        said = {} if channel.blind else down
+        found.append(TripForm(trip, said, up, sent, memory, kept, protocol))
     if found and isinstance(found[-1].trip, Relay):
         raise ValueError(
             f"{type(run.method).__name__}: a Relay must be followed by a trip on which its "

@@ -74,6 +74,7 @@ class SiteState(eqx.Module):
 
     client: Any  # the method's
     memory: tuple[Any, ...]  # the channel's, an entry a trip
+    server: Any = None  # where sites do the server's step: what the server would remember
 
 
 class ServerState(eqx.Module):

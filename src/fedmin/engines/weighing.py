@@ -14,7 +14,7 @@ from fedmin.core.problem import Problem
 from fedmin.core.protocol import Leg, Part
 from fedmin.core.roster import Roster
 from fedmin.engines.forms import ALONG, Purpose, TripForm
-from fedmin.engines.messages import DIGEST, Messages
+from fedmin.engines.messages import Messages, of_session
 from fedmin.engines.sessions import seal, wire
 
 WAYS: tuple[Literal["down", "up"], ...] = ("down", "up")
@@ -58,7 +58,7 @@ def _lines(purpose: Purpose, k: int, population: int) -> list[Line]:
     if leg is not None:
         protocol = purpose.forms[e].protocol
         group = None if protocol is None else protocol.group
-        kind = "" if leg is DIGEST else "channel"
+        kind = "" if of_session(leg) else "channel"
         return [_leg_line(leg, trip, way, kind, group) for way in WAYS]
     form = purpose.forms[e]
     plain = all(f.trip.only is None and isinstance(f.trip, Exchange) for f in purpose.forms)

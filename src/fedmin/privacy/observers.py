@@ -125,8 +125,8 @@ def table(disclosures: Iterable[Disclosure]) -> list[list[str]]:
 def _of_leg(purpose: Purpose, k: int, leg: Leg, everyone: tuple[str, ...]) -> Iterator[Disclosure]:
     """A trip of the channel's own."""
     down, up = ({name: _part(p) for name, p in parts.items()} for parts in (leg.down, leg.up))
-    yield Disclosure(purpose.name, k, (SERVER,), everyone, down, "its own part of it", True)
-    yield Disclosure(purpose.name, k, everyone, (SERVER,), up, leg.sees)
+    yield Disclosure(purpose.name, k, (SERVER,), everyone, down, leg.shows, True)
+    yield Disclosure(purpose.name, k, everyone, (SERVER,), up, leg.sees, leg.summed)
 
 
 def _part(part: Part) -> str:

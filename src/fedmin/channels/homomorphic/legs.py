@@ -47,12 +47,14 @@ class Encrypted(Protocol):
         )
         self.along = {**boxes, "maker": Part((), "uint32"), **own}  # who made it, its key
         if blind:
-            self.after: tuple[Leg, ...] = (Leg("sum", asked, {}, sees="nothing"),)
+            opened = "the sum of all replies, which it opens and takes in"
+            self.after: tuple[Leg, ...] = (Leg("sum", asked, {}, sees="nothing", shows=opened),)
             return
         total, opened = {"total": Part((self.size,), "float64")}, "the sum, with noise of 1.5e-11"
         self.after = (
-            Leg("open", asked, total, 1, opened), Leg("open again", asked, total, 0, opened)
-        )  # fmt: skip
+            Leg("open", asked, total, 1, opened, summed=True),
+            Leg("open again", asked, total, 0, opened, summed=True),
+        )
 
     def site(self, occasion: Occasion, me: int) -> SiteRole:
         from fedmin.channels.homomorphic.site import EncryptingSite

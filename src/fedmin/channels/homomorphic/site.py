@@ -36,7 +36,7 @@ class EncryptingSite(SiteRole):
         self.public = np.frombuffer(self._own.public_key().public_bytes_raw(), np.uint8)
         self._secret: ckks.Secret | None = None
         self._checks = b""  # the key that makes the numbers of `_check`
-        self._sum: Opened | None = None
+        self._sum: tuple[np.ndarray, tuple[int, ...]] | None = None  # once it was opened
 
     def answer(self, leg: str, said: Any) -> Any:
         if leg == "keys":
@@ -47,8 +47,11 @@ class EncryptingSite(SiteRole):
         total = self._total(said["cipher"], np.flatnonzero(said["stayed"]).tolist())
         return {} if self.protocol.blind else {"total": ckks.flooded(total)}
 
-    def opened(self) -> Opened | None:
-        return self._sum
+    def opened(self, noisy: bool = False) -> Opened:
+        if self._sum is None:
+            raise ProtocolError("this client has opened no sum")
+        total, clients = self._sum
+        return Opened(self.protocol.shaped(ckks.flooded(total) if noisy else total), clients)
 
     def hide(self, wire: Any, said: Any) -> Any:
         secret, key = self._secret, self._checks
@@ -124,7 +127,7 @@ class EncryptingSite(SiteRole):
         if not np.all(np.abs(found[-CHECKS:] - wanted) < FITS):
             raise ProtocolError("what is to be opened is not the sum of those who stayed")
         total, clients = found[:-CHECKS], [self.occasion.clients[slot] for slot in stayed]
-        self._sum = Opened(self.protocol.shaped(total), tuple(clients))
+        self._sum = total, tuple(clients)
         return total
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fedmin.core.method import Relay
-from fedmin.engines.messages import DIGEST
+from fedmin.engines.messages import of_session
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.places import Place
 from fedmin.engines.sessions.seal import key_like
@@ -94,7 +94,7 @@ class GuardedSite:
         form, population = purpose.forms[e], site.roster.clients
         if leg is not None:
             peers = 0 if form.protocol is None else form.protocol.peers(len(site.drawn(place)))
-            like, name = leg.form("up", peers), "" if leg is DIGEST else leg.name
+            like, name = leg.form("up", peers), "" if of_session(leg) else leg.name
             return {"parts": wire.sizes(like), "shapes": shapes(like), "leg": name}
         to = SERVER
         if isinstance(form.trip, Relay):

@@ -20,7 +20,7 @@ from fedmin.core.rows import Rows
 from fedmin.core.serialize import digest
 from fedmin.engines.drive import Segment, Settings, Stepper, drive, result_of
 from fedmin.engines.measuring import best_of, is_lost
-from fedmin.engines.round import NOBODY, SERVER, THE_SUM, Run, ServerState, State
+from fedmin.engines.round import NOBODY, SERVER, THE_SUM, Run, ServerState, SiteState, State
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.checkpoint import Keeper, belongings
 from fedmin.engines.sessions.files import LostError
@@ -73,6 +73,9 @@ class Halves(Stepper):
     def blank(self) -> np.ndarray:
         """What is recorded looks like this; the state as it is after it was recorded once."""
         server = self.server
+        if server.blind:
+            x = jax.eval_shape(server.run.problem.init, jax.random.key(0))
+            return np.zeros(len(self.names), x.dtype)
         x = server.run.method.solution(server.state.method)
         row = np.zeros(len(self.names), x.dtype)
         best = best_of(server.run, self.names, None, server.state, row, 0)
@@ -302,13 +305,17 @@ def run_halves(
     finally:
         transport.close()
     sites: Any = None
+    ended = server.state
     if states is not None:
+        if server.blind:  # all parties are one person's: the model is that of the first site
+            ended = states[0].server
+            states = [SiteState(each.client, each.memory) for each in states]
         sites = jax.tree.map(lambda *a: jnp.stack(a), *states)
     look = server.messages.certificate
     if measured is not None and look is not None:
         book.ledger.certificate = certificate_lines(look, roster.clients)
     result = result_of(
-        run, book, State(server.state, sites), roster.clients, seed=seed,
+        run, book, State(ended, sites), roster.clients, seed=seed,
         compile_seconds=driven.compile_seconds, run_seconds=driven.run_seconds,
         absent=tuple(server.absent),
     )  # fmt: skip

@@ -88,6 +88,11 @@ class Phase:
         """The channel's protocol around this trip, if it has one."""
         return None if self.purpose is None else self.purpose.forms[self.step.e].protocol
 
+    @property
+    def blind(self) -> bool:
+        """Whether the sites take sums in themselves."""
+        return self.purpose is not None and self.purpose.channel.blind
+
     def envelope(self, kind: str, i: int) -> Envelope:
         """Of what the server sends client i on this trip."""
         first = wire.SETUP if self.purpose is None else self.purpose.first
@@ -106,6 +111,8 @@ class Phase:
         """The share of those asked who must answer. Nobody may be missing where a part of every
         row, or of what clients seal, would be; a leg that asks some has another rule."""
         leg = self.step.leg
+        if self.blind:  # whoever misses a sum has another model from then on
+            return 1.0
         if leg is not None and leg.asks != "everyone":
             return 0.0
         purpose = self.purpose

@@ -25,7 +25,7 @@ from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows
 from fedmin.engines.forms import ALONG, Purpose
 from fedmin.engines.measuring import best_of
-from fedmin.engines.messages import DIGEST, messages_of, reports_of
+from fedmin.engines.messages import DIGEST, VALUES, messages_of, of_session, reports_of
 from fedmin.engines.round import (
     NOBODY,
     SERVER,
@@ -77,7 +77,9 @@ class ServerSession:
             jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), form.server_memory)
             for form in self.messages.training.forms
         )
-        method = self.run.method.init_server(self.run.origin, roster, start_key(self.key, SERVER))
+        self.blind = run.channel.blind  # the sites do its step: it has no model
+        start = start_key(self.key, SERVER)
+        method = None if self.blind else run.method.init_server(self.run.origin, roster, start)
         self.state = ServerState(method, kept, info)
         self.refused: list[tuple[int, str]] = []  # replies that were not used, and why
         self.used = np.zeros(roster.clients, np.uint32)  # replies of rounds, a site
@@ -106,8 +108,11 @@ class ServerSession:
 
     def open_evaluation(self, t: int) -> None:
         """A look at the model after t rounds; `values` has it when there is no more to ask."""
-        x = self.run.method.solution(self.state.method)
-        goes = self.looks.begin("evaluation", x)
+        goes = self.blind
+        if self.blind:
+            self.values = None
+        else:
+            goes = self.looks.begin("evaluation", self.run.method.solution(self.state.method))
         self._open(self.messages.evaluation, t, *self._everyone())
         if not goes:
             self._finish_evaluation()
@@ -147,7 +152,9 @@ class ServerSession:
         (e, leg), purpose, there = phase.step, phase.purpose, phase.there
         if purpose is None:
             return {i: {} if e == 0 else self._keys for i in there}
-        if leg is DIGEST:
+        if leg is not None and leg.name == VALUES:
+            return {there[phase.round % len(there)]: {}}
+        if of_session(leg):
             return {i: {} for i in there}
         if leg is not None:
             return {i: dict(m) for i, m in phase.said(leg.name, there).items()}
@@ -155,7 +162,7 @@ class ServerSession:
         asked = [i for i in there if trip.asks(i)]
         if not asked:
             return {}
-        if trip.broadcast is not None:
+        if trip.broadcast is not None and not self.blind:
             state = self.state.method if purpose is self.messages.training else self.looks.state
             run, (say, _) = self.programs.of(purpose.name)
             down = jax.device_get(say(run, self.unnamed, e, state, self._now(phase, e)))
@@ -209,7 +216,8 @@ class ServerSession:
                 self.refused.append((i, str(error)))
         if missing and len(good) < self.enough:
             words = "; ".join(f"{self.roster.names[i]}: {why}" for i, why in missing.items())
-            raise QuorumError(f"round {phase.round}: too few sites answered: {words}")
+            all_of = " (behind a blind channel all must, in every round)" if phase.blind else ""
+            raise QuorumError(f"round {phase.round}: too few sites answered{all_of}: {words}")
         self.absent += phase.without(missing)
         if phase.culprit == NOBODY:
             self._take_in(good)
@@ -221,10 +229,12 @@ class ServerSession:
         """The next trip, after what must be done before it."""
         e = phase.step.e
         if phase.move_on(answered):
-            self._step(phase, e, *phase.revealed())
+            hidden, replies = phase.revealed()
+            if not self.blind:
+                self._step(phase, e, hidden, replies)
         if not phase.over or phase.culprit != NOBODY or phase.purpose is None:
             return
-        if phase.purpose.name == "evaluation":
+        if phase.purpose.name == "evaluation" and not self.blind:
             self._finish_evaluation()
         if phase.purpose.name == "certificate":
             self.measured = self.looks.measured()
@@ -249,8 +259,8 @@ class ServerSession:
                 raise MessageError(f"{envelope}: its {what} is {found!r}, not {right!r}")
         if phase.purpose is None:
             like: Any = key_like(self.messages.signed) if phase.trip == 0 else {}
-        elif phase.step.leg is DIGEST:
-            like = DIGEST.form("up", 0)
+        elif phase.step.leg is not None and of_session(phase.step.leg):
+            return wire.decode(data, phase.step.leg.form("up", 0))[1]
         elif phase.step.leg is not None:
             like = phase.step.leg.form("up", phase.peers())
             return phase.leg_checked(i, wire.decode(data, like, finite=True)[1])
@@ -270,6 +280,8 @@ class ServerSession:
         form = phase.purpose.forms[e]
         if leg is DIGEST:
             self.looks.digests = {i: reply["digest"].tobytes() for i, reply in replies.items()}
+        elif leg is not None and leg.name == VALUES:
+            (self.values,) = (reply[VALUES] for reply in replies.values())
         elif leg is not None:
             phase.playing().took(leg.name, replies)
         elif isinstance(form.trip, Relay):

@@ -21,7 +21,7 @@ from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows
 from fedmin.core.serialize import digest
 from fedmin.engines.forms import ALONG, Purpose
-from fedmin.engines.messages import DIGEST, Messages, messages_of
+from fedmin.engines.messages import DIGEST, VALUES, Messages, messages_of, of_session
 from fedmin.engines.round import (
     SERVER,
     Notice,
@@ -40,6 +40,7 @@ from fedmin.engines.sessions.keeping import hear_again, keep_or_go_back
 from fedmin.engines.sessions.packets import ClientError, Packets
 from fedmin.engines.sessions.places import Place, must_come, refusing
 from fedmin.engines.sessions.programs import Programs, site_program
+from fedmin.engines.sessions.replica import Replica
 from fedmin.engines.sessions.wire import Envelope, MessageError
 
 
@@ -87,6 +88,9 @@ class SiteSession:
         self.secret = self.key if secret is None else secret
         self.rows, self.unnamed = roster.view(me, rows), roster.unnamed()
         self.programs = Programs(self.run, self.unnamed, site_program)
+        blind = self.run.channel.blind
+        place = None if folder is None else Path(folder)
+        self.replica = Replica(self.run, roster, self.messages, self.key, place) if blind else None
         self.packets = Packets(me, roster, self.run_name, self.messages.signed, identity)
         self.role: tuple[Any, SiteRole] | None = None  # the channel's, and in which exchange
         self.introduced: int | None = None  # the round before which it gave its public key
@@ -125,7 +129,12 @@ class SiteSession:
             jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), form.memory)
             for form in self.messages.training.forms
         )
-        return SiteState(client, memory)
+        return SiteState(client, memory, None if self.replica is None else self.replica.first())
+
+    @property
+    def model(self) -> np.ndarray | None:
+        """Where sites do the server's step: the model. None elsewhere: the server has it."""
+        return None if self.replica is None else self.replica.model(self.state.server)
 
     def _belongings(self) -> dict[str, Any]:
         """What this site's checkpoints belong to: the run (its seed with it), and its own rows."""
@@ -238,13 +247,24 @@ class SiteSession:
         if leg is DIGEST:
             wire.decode(data, {})
             return "reply", {"digest": np.frombuffer(self.fingerprint, np.uint8)}, self.state
+        if leg is not None and leg.name == VALUES:
+            wire.decode(data, {})
+            with refusing(envelope):
+                if self.replica is None or self.role is None:
+                    raise ProtocolError("this site has no sums to tell of")
+                opened = self.role[1].opened(noisy=True)
+                told = self.replica.told(purpose, place.round, e, opened, self.state.server)
+            return "reply", {VALUES: told}, self.state
         protocol = purpose.forms[e].protocol
         clients = () if protocol is None else self.drawn(place)
         if leg is not None and protocol is not None:
             said = wire.decode(data, leg.form("down", protocol.peers(len(clients))), finite=True)[1]
             with refusing(envelope):
-                sent = self._playing(protocol, place, e, clients).answer(leg.name, said)
-            return "reply", dict(sent), self.state
+                role = self._playing(protocol, place, e, clients)
+                sent = role.answer(leg.name, said)
+            if self.replica is None or leg is not protocol.after[-1]:
+                return "reply", dict(sent), self.state
+            return self.replica.stepped(purpose, place.round, e, role.opened(), self.state)
         along = self.hear(place, envelope, data)
         trip = purpose.forms[e].trip
         sent, state, fine = self._compute(purpose, place, e, known(trip, self.notices, self.me))
@@ -270,6 +290,8 @@ class SiteSession:
         for r, sealed in zip(purpose.waiting(e, self.me, population), packets, strict=True):
             self.notices.append(self.packets.opened(purpose, r, envelope, sealed, self.own))
         parts = jax.tree.map(jnp.asarray, down)
+        if self.replica is not None:  # nobody else says it
+            parts |= self.replica.say(purpose, place.round, e, self.state.server)
         self.notices.append(Notice(parts, purpose.forms[e].trip.only))
         return along
 
@@ -289,7 +311,7 @@ class SiteSession:
         trip = purpose.first + e
         if self.role is None or self.role[0] != (place.round, trip):
             before = purpose.steps[step - 1] if step else None
-            if before is not None and before.e == e and before.leg is not DIGEST:
+            if before is not None and before.e == e and not of_session(before.leg):
                 raise ProtocolError("the site was started anew: its secrets of this sum are gone")
             occasion = Occasion(
                 self.run_name, place.round, trip, clients, self.roster, self.identity
@@ -320,5 +342,5 @@ class SiteSession:
             ) from error
         if training:
             memories = (*state.memory[:e], memory, *state.memory[e + 1 :])
-            state = SiteState(held, memories)
+            state = SiteState(held, memories, state.server)
         return sent, state, fine

@@ -120,6 +120,11 @@ class Processes(Engine):
     def run(self, run: Run, federation: Federation, settings: Settings) -> Result:
         """Run and return the result."""
         roster = federation.roster(run.participation.everyone)
+        if run.channel.blind and settings.checkpoint is None:
+            raise ValueError(
+                f"{run.channel} leaves the model at the sites; give checkpoint=Checkpoint(folder), "
+                f"so that their processes have a folder to keep it in"
+            )
         words = {
             "run": to_words(run),
             "roster": to_words(roster),
