@@ -63,11 +63,11 @@ def test_bytes_of_embeddings():
 
 def test_words_add_up_as_python_integers(rng):
     """What is sent, before pads: whole numbers of 2^-36, whose sum is exact."""
-    road = SUM.for_trip(fedmin.Relay(None, None, embeds=True))
+    carrier = SUM.for_trip(fedmin.Relay(None, None, embeds=True))
     h = rng.standard_normal((3, 6, 2)) * np.array([1e-9, 1.0, 1e5])[:, None, None]
-    wires = [road.relayed({"h": jnp.asarray(one)}, jnp.float64(1 / 3)) for one in h]
+    wires = [carrier.relayed({"h": jnp.asarray(one)}, jnp.float64(1 / 3)) for one in h]
     stacked = jax.tree.map(lambda *a: jnp.stack(a), *wires)
-    found = road.joined(road.combine(stacked), jnp.full(3, 1 / 3))["h"]
+    found = carrier.joined(carrier.combine(stacked), jnp.full(3, 1 / 3))["h"]
     exact = sum(np.vectorize(lambda v: int(np.rint(v * 2**36)), otypes=[object])(one) for one in h)
     np.testing.assert_array_equal(found, exact.astype(float) / 2**36)
 
@@ -115,16 +115,16 @@ def test_pads_cancel_in_the_sum_of_all_and_in_no_other(rng):
     keys = np.stack([s.public for s in sealers])
     for sealer in sealers:
         sealer.agree(keys)
-    road = SUM.for_trip(fedmin.Relay(None, None, embeds=True))
+    carrier = SUM.for_trip(fedmin.Relay(None, None, embeds=True))
     wires = [{"h": rng.integers(0, 2**32, (3, 2), dtype=np.uint32)} for _ in range(4)]
-    hidden = [masks.joined(road.covered(w, s.pads(5, 0))) for w, s in zip(wires, sealers)]  # noqa: B905
+    hidden = [masks.joined(carrier.covered(w, s.pads(5, 0))) for w, s in zip(wires, sealers)]  # noqa: B905
     plain = [masks.joined(w) for w in wires]
     np.testing.assert_array_equal(masks.summed(hidden, 2), masks.summed(plain, 2))
     for some in ([0], [1], [0, 1], [1, 3], [0, 1, 2], [1, 2, 3]):
         a, b = (masks.summed([rows[i] for i in some], 2) for rows in (hidden, plain))
         assert not np.any(a == b)
     # another trip or round has other pads
-    again = masks.joined(road.covered(wires[0], sealers[0].pads(5, 1)))
+    again = masks.joined(carrier.covered(wires[0], sealers[0].pads(5, 1)))
     assert not np.any(again == hidden[0])
     assert len({key for t in (0, 1) for e in (0, 1) for key, _ in sealers[0].pads(t, e)}) == 12
 

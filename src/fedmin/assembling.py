@@ -261,7 +261,7 @@ def _check_trips(
             f"may decide that, which noise does not cover; give Everyone()"
         )
     embedding = [channel.for_trip(trip) for trip in trips if trip.embeds and trip.summed]
-    if channel.hides and not all(isinstance(road, Among) for road in embedding):
+    if channel.hides and not all(isinstance(carrier, Among) for carrier in embedding):
         raise ValueError(
             f"{channel} does not hide embeddings, and where columns are split they are what is "
             f"added up: give SecureSum() or Plain()"

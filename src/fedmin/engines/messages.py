@@ -160,14 +160,14 @@ def _forms(
             notices.append(Notice(parts, trip.receiver))
             continue
         assert isinstance(trip, Exchange)
-        road = channel.for_trip(trip)
-        memory, kept = (jax.eval_shape(f, up) for f in (road.init, road.init_server))
-        sent, _ = jax.eval_shape(road.encode, up, memory, now)
+        carrier = channel.for_trip(trip)
+        memory, kept = (jax.eval_shape(f, up) for f in (carrier.init, carrier.init_server))
+        sent, _ = jax.eval_shape(carrier.encode, up, memory, now)
         if trip.reduce == "sum":
-            sent = jax.eval_shape(_weighed, road, sent, share, kept)
+            sent = jax.eval_shape(_weighed, carrier, sent, share, kept)
         told = jax.eval_shape(lambda t=trip, k=kept: channel_words(channel, t, _zeros(k)))
         down = {**down, TOLD: told} if told else down
-        protocol = road.protocol(sent) if road.hides else None
+        protocol = carrier.protocol(sent) if carrier.hides else None
         # where sites do the server's step they say it to themselves
         said = {} if channel.blind else down
         found.append(TripForm(trip, said, up, sent, memory, kept, protocol))

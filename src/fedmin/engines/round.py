@@ -148,8 +148,8 @@ def known(trip: Trip, notices: Sequence[Notice], i: Any) -> dict[str, Any]:
 
 def among(channel: Channel, trip: Trip) -> Among | None:
     """What hides single replies of a relay from those who get them, if anything does."""
-    road = channel.for_trip(trip) if isinstance(trip, Relay) else None
-    return road if isinstance(road, Among) else None
+    carrier = channel.for_trip(trip) if isinstance(trip, Relay) else None
+    return carrier if isinstance(carrier, Among) else None
 
 
 def delivered(channel: Channel, relay: Relay, combined: Any, shares: Any) -> dict[str, Any]:
@@ -302,8 +302,8 @@ def _merged(before: Array, after: Array) -> Array:
 
 def combine(channel: Channel, trip: Trip, wires: Any) -> Any:
     """The sum of replies along a leading client axis, by the channel or among clients."""
-    road = among(channel, trip) if isinstance(trip, Relay) else channel.for_trip(trip)
-    return payload.total(wires) if road is None else road.combine(wires)
+    carrier = among(channel, trip) if isinstance(trip, Relay) else channel.for_trip(trip)
+    return payload.total(wires) if carrier is None else carrier.combine(wires)
 
 
 def combined_zeros(channel: Channel, trip: Any, sent: Any, cohort: int) -> Any:

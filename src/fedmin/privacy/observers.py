@@ -89,8 +89,8 @@ def who_learns(purposes: Iterable[Purpose], names: Sequence[str]) -> list[Disclo
     purposes, everyone = list(purposes), tuple(f"client {name}" for name in names)
     found: list[Disclosure] = []
     if len(everyone) > 1 and any(isinstance(f.trip, Relay) for p in purposes for f in p.forms):
-        roads = [p.channel.for_trip(f.trip) for p in purposes for f in p.forms]
-        found += _keys(everyone, any(isinstance(road, Among) for road in roads))
+        carriers = [p.channel.for_trip(f.trip) for p in purposes for f in p.forms]
+        found += _keys(everyone, any(isinstance(carrier, Among) for carrier in carriers))
     for purpose in purposes:
         for k, (e, leg) in enumerate(purpose.steps):
             form = purpose.forms[e]
@@ -144,9 +144,9 @@ def _of_trip(purpose: Purpose, e: int, form: TripForm, everyone: tuple[str, ...]
     sent = shapes(form.hidden)
     if isinstance(trip, Relay):
         receivers = tuple(everyone[i] for i in trip.receivers(len(everyone)))
-        road = purpose.channel.for_trip(trip)
-        hidden = isinstance(road, Among)
-        sees = COVERED.format(how=road.learns.how) if hidden else SEALED
+        carrier = purpose.channel.for_trip(trip)
+        hidden = isinstance(carrier, Among)
+        sees = COVERED.format(how=carrier.learns.how) if hidden else SEALED
         yield Disclosure(purpose.name, e, asked, receivers, sent, sees, hidden, "reply")
         return
     assert isinstance(trip, Exchange)
