@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedmin.core import checks
-from fedmin.core.channel import Among, Channel
+from fedmin.core.channel import Channel
 from fedmin.core.column_problem import OnColumns, SplitProblem, starting_at
 from fedmin.core.domain import Free
 from fedmin.core.federation import Federation
 from fedmin.core.fitting import fitted
-from fedmin.core.method import Method, complete
+from fedmin.core.method import Method
 from fedmin.core.metrics import Metric, Objective, Optimality, Scores, WolfeGap
 from fedmin.core.participation import Participation
 from fedmin.core.problem import Problem
@@ -25,6 +25,7 @@ from fedmin.core.rows import Rows
 from fedmin.core.stopping import Rule
 from fedmin.engines import private
 from fedmin.engines.messages import reports_of
+from fedmin.engines.refusals import check_blind, check_trips
 from fedmin.engines.round import Run
 
 
@@ -97,10 +98,10 @@ def assembled(
     start = None if start is None else _checked_start(problem, start)
     method.check(starting_at(problem, start))
     participation.check(roster.clients)
-    _check_trips(problem, roster, method, participation, channel)
+    check_trips(problem, roster, method, participation, channel)
     _check_chance(method, participation, roster.clients)
     if channel.blind:
-        _check_blind(channel, participation, known, record)
+        check_blind(channel, participation, known.server_rows, record)
     for features, y in known.targets:
         problem.check(features, roster.classes, y)
     problem = known.fit(problem)
@@ -232,67 +233,6 @@ def _check_on_columns(problem: Any, metric: Metric) -> None:
 def _reports_multipliers(problem: Problem, method: Method, roster: Roster) -> bool:
     server = jax.eval_shape(lambda key: method.init_server(problem, roster, key), jax.random.key(0))
     return "multiplier" in jax.eval_shape(method.report, server)
-
-
-def _check_trips(
-    problem: Problem,
-    roster: Roster,
-    method: Method,
-    participation: Participation,
-    channel: Channel,
-) -> None:
-    """Refuse absent clients where all are needed, and a channel that cannot carry the replies."""
-    name = type(method).__name__
-    trips = method.exchanges(problem, roster)
-    if (roster.owners is not None or any(map(complete, trips))) and not participation.everyone:
-        raise ValueError(
-            f"{name} needs every client in every round; participation is {participation}, "
-            f"give Everyone()"
-        )
-    most = participation.most(roster.clients)
-    if most < channel.fewest:
-        raise ValueError(
-            f"{channel} sums at least {channel.fewest} clients; a round has at most {most} of "
-            f"{roster.clients}: give more clients, or Plain()"
-        )
-    if channel.fewest > 1 and channel.noises and not participation.everyone:
-        raise ValueError(
-            f"{channel} passes rounds of fewer than {channel.fewest} clients, and whether one came "
-            f"may decide that, which noise does not cover; give Everyone()"
-        )
-    embedding = [channel.for_trip(trip) for trip in trips if trip.embeds and trip.summed]
-    if channel.hides and not all(isinstance(carrier, Among) for carrier in embedding):
-        raise ValueError(
-            f"{channel} does not hide embeddings, and where columns are split they are what is "
-            f"added up: give SecureSum() or Plain()"
-        )
-    if channel.hides and method.alone():
-        raise ValueError(f"{name} {method.alone()}; channel is {channel}")
-    for trip in trips:
-        why = channel.for_trip(trip).refuses(trip)
-        if why:
-            gathers = channel.hides and getattr(trip, "reduce", "sum") == "gather"
-            way = f"{method.sums} or Plain()" if gathers and method.sums else "Plain()"
-            raise ValueError(f"{name} {why}; channel is {channel}, give {way}")
-
-
-def _check_blind(
-    channel: Channel, participation: Participation, known: "Known", record: Any
-) -> None:
-    """Refuse what needs a server that has the model."""
-    wrong = ""
-    if not participation.everyone:
-        wrong = "every site takes in every sum; give participation=Everyone()"
-    elif known.server_rows is not None:
-        wrong = "rows of the server's own have no model there to be used with; give none"
-    elif any(metric.on == "test" for metric in record or ()):
-        wrong = "test rows are the server's, which has no model; record metrics of clients' rows"
-    elif record is not None and not any(metric.needs for metric in record):
-        wrong = "what is recorded comes with sums over clients' rows; record Objective()"
-    elif any(getattr(stage, "at", "") == "server" for stage in getattr(channel, "stages", ())):
-        wrong = "noise of the server's would be known to all sites; give Noise(at='sites')"
-    if wrong:
-        raise ValueError(f"{channel}: {wrong}")
 
 
 def _check_chance(method: Method, participation: Participation, clients: int) -> None:

@@ -38,6 +38,8 @@ from fedmin.core.method import Exchange, Relay, Reported, Trip
 from fedmin.core.metrics import summed
 from fedmin.core.rows import Rows, Shard
 
+TO_SERVER: Any = {"addressed": True, "unchanged": True, "embeds": True}
+OWN: Any = {"unchanged": True, "open": True}  # of a client's own block, or of the head
 ALL = Full()  # the batch of those who look at the model on all rows
 
 
@@ -131,22 +133,11 @@ def looks(
     reduce: Any = "sum" if problem.inner.additive else "gather"
     labels = problem.owners.labels
     if labels == "server":
-        return (
-            Exchange(
-                trips.deal,
-                trips.embed,
-                trips.look_only,
-                reduce,
-                addressed=True,
-                unchanged=True,
-                embeds=True,
-            ),
-        )
+        return (Exchange(trips.deal, trips.embed, trips.look_only, reduce, **TO_SERVER),)
     one: Any = 0 if labels == "everyone" else labels
-    own: Any = {"unchanged": True, "open": True}
     return (
         Relay(trips.deal, trips.embed, reduce, addressed=True, to=one, embeds=True),
-        Exchange(trips.send_head, trips.head, trips.keep_only, "gather", only=one, **own),
+        Exchange(trips.send_head, trips.head, trips.keep_only, "gather", only=one, **OWN),
     )
 
 
@@ -154,32 +145,23 @@ def _trips(problem: OnColumns, trips: "_Trips") -> tuple[Trip, ...]:
     reduce: Any = "sum" if problem.inner.additive else "gather"
     labels = problem.owners.labels
     up: Any = (trips.gradient, trips.finish, "gather")
-    own: Any = {"unchanged": True, "open": True}  # of a client's own block, or of the head's
     if labels == "server":
         return (
-            Exchange(
-                trips.deal,
-                trips.embed,
-                trips.look,
-                reduce,
-                addressed=True,
-                unchanged=True,
-                embeds=True,
-            ),
-            Exchange(trips.slopes, *up, **own),
+            Exchange(trips.deal, trips.embed, trips.look, reduce, **TO_SERVER),
+            Exchange(trips.slopes, *up, **OWN),
         )
     if labels == "everyone":
         return (
             Relay(trips.deal_all, trips.embed, reduce, addressed=True, embeds=True),
-            Exchange(None, trips.head, trips.keep, "gather", only=0, **own),
-            Exchange(None, *up, **own),
+            Exchange(None, trips.head, trips.keep, "gather", only=0, **OWN),
+            Exchange(None, *up, **OWN),
         )
     one: Any = labels
     return (
         Relay(trips.deal, trips.embed, reduce, addressed=True, to=one, embeds=True),
         Relay(trips.send_head, trips.slope, only=one, open=True),
-        Exchange(None, trips.head, trips.keep, "gather", only=one, **own),
-        Exchange(None, *up, **own),
+        Exchange(None, trips.head, trips.keep, "gather", only=one, **OWN),
+        Exchange(None, *up, **OWN),
     )
 
 

@@ -10,8 +10,10 @@ from fedmin.core.method import complete
 from fedmin.core.protocol import Occasion, ProtocolError, ServerRole
 from fedmin.core.roster import Roster
 from fedmin.engines.forms import Purpose, Step
+from fedmin.engines.messages import of_session
 from fedmin.engines.round import NOBODY, SERVER
 from fedmin.engines.sessions import wire
+from fedmin.engines.sessions.seal import key_like
 from fedmin.engines.sessions.wire import Envelope, MessageError
 
 SETUP_TRIPS = 2  # own keys up, everybody's down
@@ -154,11 +156,27 @@ class Phase:
         """How many clients are summed together."""
         return self.protocol.peers(len(self.drawn))
 
+    def reply_like(self, i: int, signed: bool) -> Any:
+        """The form of what client i replies on this trip."""
+        leg = self.step.leg
+        if self.purpose is None:
+            return key_like(signed) if self.trip == 0 else {}
+        if leg is not None:
+            return leg.form("up", 0 if of_session(leg) else self.peers())
+        return self.purpose.reply_like(self.step.e, i, self.roster.clients)
+
+    @property
+    def finite(self) -> bool:
+        """Whether all numbers of a reply must be finite; what is recorded need not be."""
+        return not of_session(self.step.leg)
+
     def leg_checked(self, i: int, reply: Any) -> Any:
-        """A reply of a leg, unless the channel refuses it."""
-        assert self.step.leg is not None
+        """A reply, unless it is of a leg and the channel refuses it."""
+        leg = self.step.leg
+        if self.purpose is None or leg is None or of_session(leg):
+            return reply
         try:
-            self.playing().check(self.step.leg.name, i, reply)
+            self.playing().check(leg.name, i, reply)
         except ProtocolError as error:
             raise MessageError(f"{self.envelope('reply', i)}: {error}") from error
         return reply

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fedmin.core.protocol import ProtocolError
 from fedmin.engines.forms import Purpose
@@ -58,3 +58,20 @@ def must_come(me: int, last: Place, place: Place, messages: Messages) -> list[in
         return purpose.next(me)
     before, step = last.within(messages)
     return purpose.next(me, step if before is purpose else -1)
+
+
+def check_place(site: Any, envelope: Envelope, place: Place) -> None:
+    """Refuse at a site what has been, and what cannot come yet."""
+    if place <= site.place:
+        raise MessageError(f"{envelope}: it has been; the site is at {site.place}")
+    goes_on = place[:2] == site.place[:2]
+    early = place.round > site.due if place.phase < 1 else place.round != site.due
+    if early and not goes_on and not site.gaps:
+        raise MessageError(f"{envelope}: round {site.due} must come first")
+    step = place.within(site.messages)[1]
+    wanted = must_come(site.me, site.place, place, site.messages)
+    if site.sealed and not site.packets.ready:
+        raise MessageError(f"{envelope}: keys must be exchanged first")
+    if step not in wanted:
+        must = f"trip {wanted[0]} of it must come first" if wanted else "there is no such trip"
+        raise MessageError(f"{envelope}: {must}")

@@ -44,7 +44,7 @@ from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.looks import Looks
 from fedmin.engines.sessions.phase import Absence, Outcome, Phase, QuorumError
 from fedmin.engines.sessions.programs import Programs, server_programs, values_program
-from fedmin.engines.sessions.seal import key_like, keys_like
+from fedmin.engines.sessions.seal import keys_like
 from fedmin.engines.sessions.wire import Envelope, MessageError, NotFiniteError
 
 
@@ -108,13 +108,10 @@ class ServerSession:
 
     def open_evaluation(self, t: int) -> None:
         """A look at the model after t rounds; `values` has it when there is no more to ask."""
-        goes = self.blind
-        if self.blind:
-            self.values = None
-        else:
-            goes = self.looks.begin("evaluation", self.run.method.solution(self.state.method))
         self._open(self.messages.evaluation, t, *self._everyone())
-        if not goes:
+        if self.blind:
+            self.values = None  # a site will tell them
+        elif not self.looks.begin("evaluation", self.run.method.solution(self.state.method)):
             self._finish_evaluation()
 
     def open_certificate(self, t: int) -> None:
@@ -229,9 +226,9 @@ class ServerSession:
         """The next trip, after what must be done before it."""
         e = phase.step.e
         if phase.move_on(answered):
-            hidden, replies = phase.revealed()
+            found = phase.revealed()
             if not self.blind:
-                self._step(phase, e, hidden, replies)
+                self._step(phase, e, *found)
         if not phase.over or phase.culprit != NOBODY or phase.purpose is None:
             return
         if phase.purpose.name == "evaluation" and not self.blind:
@@ -257,16 +254,8 @@ class ServerSession:
         for what, found, right in zip(Envelope._fields, envelope, wanted, strict=True):
             if found != right:
                 raise MessageError(f"{envelope}: its {what} is {found!r}, not {right!r}")
-        if phase.purpose is None:
-            like: Any = key_like(self.messages.signed) if phase.trip == 0 else {}
-        elif phase.step.leg is not None and of_session(phase.step.leg):
-            return wire.decode(data, phase.step.leg.form("up", 0))[1]
-        elif phase.step.leg is not None:
-            like = phase.step.leg.form("up", phase.peers())
-            return phase.leg_checked(i, wire.decode(data, like, finite=True)[1])
-        else:
-            like = phase.purpose.reply_like(phase.step.e, i, self.roster.clients)
-        return wire.decode(data, like, finite=True)[1]
+        found = wire.decode(data, phase.reply_like(i, self.messages.signed), phase.finite)[1]
+        return phase.leg_checked(i, found)
 
     def _take_in(self, replies: dict[int, Any]) -> None:
         phase = self._phase

@@ -38,7 +38,7 @@ from fedmin.engines.sessions.diary import Answered, Diary
 from fedmin.engines.sessions.files import Files
 from fedmin.engines.sessions.keeping import hear_again, keep_or_go_back
 from fedmin.engines.sessions.packets import ClientError, Packets
-from fedmin.engines.sessions.places import Place, must_come, refusing
+from fedmin.engines.sessions.places import Place, check_place, refusing
 from fedmin.engines.sessions.programs import Programs, site_program
 from fedmin.engines.sessions.replica import Replica
 from fedmin.engines.sessions.wire import Envelope, MessageError
@@ -169,7 +169,7 @@ class SiteSession:
         stands = self.diary.found(place)
         if stands is not None:
             return stands.reply
-        self._check_place(envelope, place)
+        check_place(self, envelope, place)
         kind, body, state = self._reply(place, envelope, data)
         reply = wire.encode(envelope._replace(kind=kind, sender=self.me, receiver=SERVER), body)
         self.diary.add(Answered(place, mark, data, reply, state))
@@ -191,22 +191,6 @@ class SiteSession:
         self.diary.begin_again()
         self.notices, self.own, self.due = [], {}, min(self.due, self.next_round(place.round))
         return wire.encode(envelope._replace(kind="reply", sender=self.me, receiver=SERVER), body)
-
-    def _check_place(self, envelope: Envelope, place: Place) -> None:
-        """Refuse what has been, and what cannot come yet."""
-        if place <= self.place:
-            raise MessageError(f"{envelope}: it has been; the site is at {self.place}")
-        goes_on = place[:2] == self.place[:2]
-        early = place.round > self.due if place.phase < 1 else place.round != self.due
-        if early and not goes_on and not self.gaps:
-            raise MessageError(f"{envelope}: round {self.due} must come first")
-        step = place.within(self.messages)[1]
-        wanted = must_come(self.me, self.place, place, self.messages)
-        if self.sealed and not self.packets.ready:
-            raise MessageError(f"{envelope}: keys must be exchanged first")
-        if step not in wanted:
-            must = f"trip {wanted[0]} of it must come first" if wanted else "there is no such trip"
-            raise MessageError(f"{envelope}: {must}")
 
     @staticmethod
     def round_after(place: Place) -> int:
