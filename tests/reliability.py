@@ -79,6 +79,16 @@ PROMISES = [
         "python -m tests.kills_deployed --only columns --count 5 --record",
     ),
     Promise(
+        "soak",
+        "Many sites, each a process of its own, for many rounds: no round is lost, nobody's memory, "
+        "threads or open files grow, and the run ends bit for bit as one in loopback.",
+        "test_soak.py: test_no_round_is_lost_and_nobody_grows",
+        "{sites} sites, {rounds:,} rounds in {seconds:,} s: **{lost} rounds lost**; from round "
+        "{after} on the server ({server_mb} MB) grew by {server:,} bytes a round, a site "
+        "({site_mb} MB) by {site:,} (median; the largest {largest:,})",
+        "python -m tests.soak --sites 50 --rounds 1000 --record",
+    ),
+    Promise(
         "networks",
         "On a bad network a run goes on and ends, or says for whom it waits; its bits are those of "
         "one in loopback with the same presence.",

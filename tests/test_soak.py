@@ -1,0 +1,33 @@
+"""The quick number of `python -m tests.soak`: real processes, over gRPC with TLS."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import soak
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_no_round_is_lost_and_nobody_grows(tmp_path):
+    """In a process of its own, because it forks: the bits of a loopback, every log whole."""
+    path = os.pathsep.join([str(ROOT), *(p for p in sys.path if p)])
+    words = ["-m", "tests.soak", "--sites", "3", "--rounds", "150", "--keep", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, *words], cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, text=True,
+        capture_output=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert "'sites': 3, 'rounds': 150, 'lost': 0" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_process_that_grows_is_seen():
+    """The slope of what was read, by hand: 1,000 bytes a round at the server, none at a site."""
+    one = soak.Soak.__new__(soak.Soak)
+    one.rounds, one.deployed = 100, type("Deployed", (), {"names": ("a",)})
+    sizes = {10: 9_000_000, 40: 5_040_000, 60: 5_060_000, 80: 5_080_000}
+    one.looks = [(t, {"server": {"bytes": n}, "a": {"bytes": 7}}) for t, n in sizes.items()]
+    assert one.slopes("bytes") == {"server": 1000.0, "a": 0.0}
+    assert soak.held(os.getpid())["bytes"] > 2**20
+    assert soak.held(2**22 + 1) == {}
