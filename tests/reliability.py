@@ -80,8 +80,8 @@ PROMISES = [
     ),
     Promise(
         "soak",
-        "Many sites, each a process of its own, for many rounds: no round is lost, nobody's memory, "
-        "threads or open files grow, and the run ends bit for bit as one in loopback.",
+        "Many sites, each a process of its own, for many rounds: no round is lost, nobody's "
+        "memory, threads or open files grow, and the run ends bit for bit as one in loopback.",
         "test_soak.py: test_no_round_is_lost_and_nobody_grows",
         "{sites} sites, {rounds:,} rounds in {seconds:,} s: **{lost} rounds lost**; from round "
         "{after} on the server ({server_mb} MB) grew by {server:,} bytes a round, a site "

@@ -25,8 +25,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .kills_deployed import SETTINGS
-
 LOOKS = 20  # at the memory of all processes
 WARM = 0.3  # of the rounds, before which everybody still fills caches
 # bytes a round beyond which a process is said to grow: a log's index and a history need hundreds
@@ -240,6 +238,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as place:
         home = chosen.keep or Path(place)
         home.mkdir(parents=True, exist_ok=True)
+        from .kills_deployed import SETTINGS
+
         os.environ.update(SETTINGS, JAX_COMPILATION_CACHE_DIR=str(home / "cache"))
         import fedmin.cli.app
         import fedmin.runs.joining
