@@ -1,25 +1,34 @@
 """The quick number of `python -m tests.soak`: real processes, over gRPC with TLS."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 import soak
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
+@pytest.mark.thorough
 def test_no_round_is_lost_and_nobody_grows(tmp_path):
     """In a process of its own, because it forks: the bits of a loopback, every log whole."""
     path = os.pathsep.join([str(ROOT), *(p for p in sys.path if p)])
     words = ["-m", "tests.soak", "--sites", "3", "--rounds", "150", "--keep", str(tmp_path)]
-    done = subprocess.run(
+    with subprocess.Popen(
         [sys.executable, *words], cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, text=True,
-        capture_output=True, timeout=600, check=False,
-    )  # fmt: skip
-    assert "'sites': 3, 'rounds': 150, 'lost': 0" in done.stdout, done.stdout + done.stderr
-    assert done.returncode == 0, done.stdout
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            said, _ = process.communicate(timeout=900)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # its children too
+            raise
+    assert "'sites': 3, 'rounds': 150, 'lost': 0" in said, said
+    assert process.returncode == 0, said
 
 
 def test_a_process_that_grows_is_seen():
