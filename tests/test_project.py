@@ -96,10 +96,12 @@ def test_every_method_cites_in_its_docstring():
         assert f"[{method.citation}]" in (inspect.getmodule(method).__doc__ or "")
 
 
-def test_readme_has_every_method():
+def test_readme_and_the_page_of_methods_have_every_method():
     text = (ROOT / "README.md").read_text("utf-8")
+    page = (ROOT / "docs" / "methods.md").read_text("utf-8")
     for method in METHODS.values():
-        assert f"| `{method.__name__}` |" in text
+        assert f"`{method.__name__}`" in text
+        assert f"| `{method.__name__}` |" in page
 
 
 def test_changelog_begins_with_this_version():
