@@ -13,6 +13,8 @@ import scipy.sparse
 import fedmin
 from fedmin.core.preparation import Preparation
 from fedmin.data import Prepare, read
+from fedmin.data.own import reading
+from fedmin.data.own.hidden import HiddenTable, to_words
 from fedmin.runs.config import Config
 from fedmin.runs.costs import fitted
 from fedmin.runs.folder import run_one
@@ -209,6 +211,100 @@ def test_a_changed_file_is_another_run(folder):
         ids.append(job.id)
         (folder / "b.csv").write_text((folder / "b.csv").read_text() + "50,1e8,x,f,2024-01-01,no\n")
     assert ids[0] != ids[1]
+
+
+def test_secure_sums_prepare_the_same_and_show_no_site(tables, monkeypatch):
+    """To the digits of sums in double precision; no number of a single site is in a message."""
+    how = Prepare(missing="indicator", levels={"ward": ("x", "y", "z")}, class_weights="balanced",
+                  smallest_count=5)  # fmt: skip
+    sites, sent = read(tables, outcome="died", without=("sex",)), []
+    plain = sites.federation(how)
+    carry = reading._here
+    monkeypatch.setattr(reading, "_here", lambda tables: _kept(carry(tables), sent))
+    hidden = sites.federation(how, channel=fedmin.SecureSum())
+    for one, other in zip(plain.about.preparation.columns, hidden.about.preparation.columns, strict=True):  # fmt: skip
+        for part in ("shift", "scale", "fill"):
+            if hasattr(one, part) and not isinstance(getattr(one, part), str):
+                np.testing.assert_allclose(getattr(one, part), getattr(other, part), rtol=1e-9)
+        assert one.names == other.names
+    np.testing.assert_allclose(plain.pool.weight, hidden.pool.weight, rtol=1e-6)
+    for made in tables.values():
+        total = np.float64(made["age"].sum())
+        shown = total.tobytes(), to_words(total[None]).tobytes()
+        assert not any(word in data for word in shown for data in sent)
+    problem = fedmin.Logistic(len(hidden.about.names), bias=True)
+    result = fedmin.minimize(problem, hidden, fedmin.FedAvg(0.1), rounds=2, channel=fedmin.SecureSum())  # fmt: skip
+    assert result.ledger.by_kind()["prepare up totals"] == 3 * 16 * (2 * 3 + 1 + 1)
+
+
+def _kept(carry, sent):
+    def kept(messages):
+        replies = carry(messages)
+        sent.extend(replies.values())
+        return replies
+
+    return kept
+
+
+LEVELS = {"ward": ("x", "y", "z"), "sex": ("f", "m")}
+
+
+def test_a_sum_whose_site_begins_anew_is_begun_anew(tables, monkeypatch):
+    how, sites = Prepare(levels=LEVELS), read(tables, outcome="died")
+    quiet = sites.federation(how, channel=fedmin.SecureSum())
+    calls, answer = [], HiddenTable.answer
+
+    def killed(self, kind, *rest):
+        calls.append(kind)
+        if len(calls) == 20:
+            self.role = None
+        return answer(self, kind, *rest)
+
+    monkeypatch.setattr(HiddenTable, "answer", killed)
+    again = sites.federation(how, channel=fedmin.SecureSum())
+    assert again.about.preparation == quiet.about.preparation
+    assert len(again.about.lines) > len(quiet.about.lines)
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        (Prepare(), r"column 'ward': where the channel hides replies its levels must be named"),
+        (Prepare(levels=LEVELS, ranges={"ward": (0, 1)}), "ranges: the column 'ward' is a category"),
+        (Prepare(levels={"wrd": ("x",)}), "did you mean 'ward'"),
+    ],
+)  # fmt: skip
+def test_what_secure_sums_cannot_prepare_is_said(how, words, tables):
+    with pytest.raises(ValueError, match=words):
+        read(tables, outcome="died").federation(how, channel=fedmin.SecureSum())
+    two = {name: tables[name] for name in "ab"}
+    with pytest.raises(ValueError, match="needs three sites or more"):
+        read(two, outcome="died").federation(how, channel=fedmin.SecureSum())
+
+
+def test_values_that_a_secure_sum_would_lose_are_named(tables):
+    tables = {name: made.assign(lab=made["age"] * 1e-9) for name, made in tables.items()}
+    with pytest.raises(ValueError, match="column 'lab': its values differ so little"):
+        read(tables, outcome="died").federation(Prepare(levels=LEVELS), channel=fedmin.SecureSum())
+
+
+def test_named_ranges_and_levels_send_no_sums_and_go_with_noise(tables):
+    how = Prepare(
+        ranges={"age": (0, 110), "lab": (0, 2e8), "seen": (19000, 20000)},
+        levels={"ward": ("x", "y"), "sex": ("f", "m")}, unusable="keep", missing="indicator",
+    )  # fmt: skip
+    federation = read(tables, outcome="died").federation(how)
+    kinds = {part for line, _ in federation.about.lines for part in line.parts}
+    assert kinds == {"header", "schema", "labels", "prepared"}
+    age = federation.about.preparation.columns[0]
+    assert (age.shift, age.scale, age.fill, age.indicator) == (0, 110, 55, True)
+    assert federation.about.preparation.columns[2].levels == ("x", "y", "other")
+    noise = fedmin.chain(fedmin.Clip(1.0), fedmin.Noise(1.0))
+    problem = fedmin.Logistic(len(federation.about.names))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = fedmin.minimize(problem, federation, fedmin.FedAvg(0.1), rounds=1, channel=noise)
+    assert result.epsilon
 
 
 def test_channels_that_hide_refuse_sums_that_went_past_them(tables):

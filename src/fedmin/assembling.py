@@ -18,6 +18,7 @@ from fedmin.core.fitting import fitted
 from fedmin.core.method import Method
 from fedmin.core.metrics import Metric, Objective, Optimality, Scores, WolfeGap
 from fedmin.core.participation import Participation
+from fedmin.core.preparation import About
 from fedmin.core.problem import Problem
 from fedmin.core.release import Release
 from fedmin.core.roster import Roster
@@ -50,7 +51,7 @@ def assemble(
     checks.is_a("federation", federation, Federation, "Federation.from_parts(...)")
     checks.is_a("participation", participation, Participation, "Uniform(10)")
     checks.is_a("channel", channel, Channel, "Plain() or TopK(100)")
-    _check_prepared(federation, method, channel)
+    check_prepared(federation.about, method, channel)
     held = [rows for rows in (federation.pool, federation.test) if rows is not None]
     known = Known(
         tuple((rows.x.shape[1], np.asarray(rows.y)) for rows in held),
@@ -123,20 +124,21 @@ def assembled(
     return run
 
 
-def _check_prepared(federation: Federation, method: Any, channel: Channel) -> None:
+def check_prepared(about: About | None, method: Any, channel: Channel) -> None:
     """Refuse to hide replies, or to add noise, where other sums went without it."""
     on_rows = private.is_private(method, Channel())
     noisy = private.is_private(method, channel)
-    if federation.about is None or not (noisy or channel.hides or channel.learns.noisy):
+    if about is None or not (noisy or channel.hides or channel.learns.noisy):
         return
-    if federation.about.told is not None and not channel.hides:
-        return  # with noise of its own, which is accounted
+    if about.told is not None or (about.hidden and channel.hides and not noisy):
+        return  # no sums, or with noise of its own, which is accounted; or nobody saw single ones
     who = type(method.batches if on_rows else channel).__name__
     why = "; no epsilon covers them" if noisy else ""
+    way = "" if noisy else "sites.federation(how, channel=...) prepares by secure sums; or "
     raise ValueError(
         f"{who} does not reach the sums by which columns were prepared: each site's would be seen "
-        f"as they are{why}; prepare the columns at the sites before, and give "
-        f"Federation.from_clients the numbers"
+        f"as they are{why}; {way}name ranges and levels in Prepare, with unusable='keep', and no "
+        f"sums are sent"
     )
 
 

@@ -174,6 +174,7 @@ class About:
     fingerprint: Mapping[str, str] = field(default_factory=dict)  # SHA-256 of each site's rows
     lines: tuple[Any, ...] = ()  # what fitting the preparation sent, as a ledger has it
     exact: tuple[tuple[np.ndarray, ...], ...] = ()  # each site's x, y, weights in double precision
+    hidden: bool = False  # nobody saw a single site's sums
     told: tuple[Release, ...] | None = None  # all that preparing told, with noise; None: without
 
 

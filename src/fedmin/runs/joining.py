@@ -1,5 +1,6 @@
 """A site on its own machine: it reads its file, calls the server, and answers what it allows."""
 
+import functools
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -172,7 +173,7 @@ def join_run(
     Path(file.state).mkdir(parents=True, exist_ok=True)
     kept = None if tap is None else Tap(tap)
     with Departures(file.log, file.name) as log:
-        before = Asked(file, own, log)
+        before = Asked(file, own, log, identity if trusted else None)
         site = Site(
             identity, address or file.server, hello_of(said, endorsement(identity)),
             lambda welcome: SiteHalf(file, own, log, welcome, identity if trusted else None, kept),
@@ -190,8 +191,12 @@ def join_run(
 class Asked:
     """What a site answers before a run is known; `failure` is what is wrong with its table."""
 
-    def __init__(self, file: SiteFile, own: OwnRows | None, departures: Departures):
+    def __init__(
+        self, file: SiteFile, own: OwnRows | None, departures: Departures,
+        identity: Identity | None = None,
+    ):  # fmt: skip
         self.file, self.own, self.departures, self.failure = file, own, departures, ""
+        self.signer = functools.partial(own_signer, identity)
         self.site: tuple[Any, PreparingSite] | None = None
 
     def answer(self, data: bytes) -> bytes:
@@ -204,7 +209,7 @@ class Asked:
         if not isinstance(words, dict) or words.get("what") != WHAT:
             raise ValueError("the server asks before the run what this fedmin does not know")
         if self.site is None or self.site[0] != words:
-            self.site = words, PreparingSite(self.file, self.departures, words)
+            self.site = words, PreparingSite(self.file, self.departures, words, self.signer)
         site = self.site[1]
         try:
             return site.answer(data[begin + size :])

@@ -32,7 +32,7 @@ def is_own(given: Words) -> bool:
     return "files" in given or ("outcome" in given and "name" not in given)
 
 
-def own_federation(document: Document, words: Words) -> Federation:
+def own_federation(document: Document, words: Words, channel: Any = None) -> Federation:
     """The federation of a file's own tables, prepared."""
     chosen, how = read_words(document, words), prepare_of(document, words)
     if "files" not in words["data"]:
@@ -47,7 +47,7 @@ def own_federation(document: Document, words: Words) -> Federation:
     files = files_of(document, words["data"])
     try:
         sites = data.read(files, labels=labels_wanted(words), **chosen)
-        return sites.federation(how)
+        return sites.federation(how, channel=channel)
     except (ValueError, TypeError) as error:
         document.refuse("data", words["data"], error)
 

@@ -48,7 +48,11 @@ class Pieces(NamedTuple):
 def pieces(document: Document, words: Words) -> Pieces:
     """What `minimize` is given for the words of one run."""
     if is_own(words["data"]):
-        federation = _named(document, words, own_federation(document, words))
+        federation = _named(
+            document,
+            words,
+            own_federation(document, words, options(document, words).get("channel")),
+        )
         table: Any = shapes_of(federation)
     else:
         table = _table(document, words["data"])

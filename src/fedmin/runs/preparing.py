@@ -13,26 +13,31 @@ server that begins anew asks the same.
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedmin.assembling import check_prepared
+from fedmin.channels import Plain
 from fedmin.core.files import write_text
 from fedmin.core.given import labels_of
 from fedmin.core.ledger import Line
 from fedmin.core.matrix import float_type, matrix
 from fedmin.core.preparation import About
+from fedmin.core.protocol import ProtocolError
 from fedmin.core.rows import rows as rows_of
 from fedmin.data.own.frames import frame_of
+from fedmin.data.own.hidden import HiddenTable, HiddenTalk, roster_of
 from fedmin.data.own.pooled import SILENT, about_of, order_of, weighs
 from fedmin.data.own.prepare import fitted
 from fedmin.data.own.reading import agreed
 from fedmin.data.own.rows import Chosen
 from fedmin.data.own.table import SiteTable
 from fedmin.data.own.talk import Question, Talk, answered, question_of, sizes_of
+from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.guarded import PolicyError
 from fedmin.privacy.departures import PREPARING, Departures
 from fedmin.privacy.observers import shapes
@@ -42,9 +47,12 @@ from fedmin.runs.document import Document
 from fedmin.runs.grid import Job
 from fedmin.runs.own_rows import OwnRows
 from fedmin.runs.own_tables import is_own, labels_wanted, prepare_of, read_words
+from fedmin.runs.pieces import options, section_of
 from fedmin.runs.site_file import SiteFile
 
 log = logging.getLogger("fedmin.prepare")
+Signer = Callable[[Any, Any, int], bytes | None]  # a roster, who signs with what, who this is
+UNKNOWN = About(())  # columns that are prepared by sums, whatever they are
 WHAT, MARK = "prepare", b"prepare:"  # a question of this kind
 KEPT = "prepared.json"  # in a run's folder: what all agreed on
 
@@ -128,9 +136,13 @@ def prepared_at(
         return found
     assert config.terms is not None
     sites, seconds = config.terms.sites, max(config.terms.wait, config.terms.deadline)
+    how, channel = prepare_of(job.document, job.words), channel_of(job)
+    if not channel.hides and not how.asks_nothing_of(None):
+        check_prepared(UNKNOWN, section_of(job.document, job.words, "method"), channel)
     hellos = door.wait_for_hellos(config.terms.wait, interrupt)
     document = document_of(job)
-    front = _front(document, sites)
+    identities = [hellos[site]["shapes"].get("identity") for site in sites]
+    front = _front(document, sites, identities)
 
     def carry(messages: dict[int, bytes]) -> dict[int, bytes]:
         asked = {sites[i]: front + data for i, data in messages.items()}
@@ -138,21 +150,36 @@ def prepared_at(
         return {i: told[sites[i]] for i in messages}
 
     talk = Talk(sites, carry, name_of(document, sites))
+    if channel.hides:
+        talk = HiddenTalk(sites, carry, name_of(document, sites), identities=keys_of(identities))
     try:
         told = agreed(talk, chosen_of(job.document, job.words))
-        told, said = fitted(talk, prepare_of(job.document, job.words), told)
+        told, said = fitted(talk, how, told)
+        about = about_of(told, "", talk.lines, hidden=channel.hides)
+        check_prepared(about, section_of(job.document, job.words, "method"), channel)
     except ValueError as error:
         raise PreparingError(str(error)) from None
-    identities = [hellos[site]["shapes"].get("identity") for site in sites]
     found = Prepared(told, said, talk.lines, identities)
     found.save(folder)
     log.info("columns are prepared: %s", ", ".join(found.about("").names))
     return found
 
 
-def _front(document: str, sites: tuple[str, ...]) -> bytes:
-    """What stands before every question: for which run it is asked."""
-    words = json.dumps({"what": WHAT, "document": document, "sites": list(sites)}).encode()
+def channel_of(job: Job) -> Any:
+    """What becomes of replies in a run."""
+    return options(job.document, job.words).get("channel", Plain())
+
+
+def keys_of(identities: Sequence[Any]) -> tuple[str, ...]:
+    """The keys that sites sign with, if all have one."""
+    found = [str(one.get("key")) for one in identities if isinstance(one, dict)]
+    return tuple(found) if len(found) == len(identities) else ()
+
+
+def _front(document: str, sites: tuple[str, ...], identities: Sequence[Any]) -> bytes:
+    """What stands before every question: for which run it is asked, and who signs with what."""
+    about = {"document": document, "sites": list(sites), "identities": list(identities)}
+    words = json.dumps({"what": WHAT, **about}).encode()
     return MARK + len(words).to_bytes(4, "little") + words
 
 
@@ -186,7 +213,10 @@ def table_of(file: SiteFile, chosen: Chosen, me: int) -> SiteTable:
 class PreparingSite:
     """A site's part in one preparation."""
 
-    def __init__(self, file: SiteFile, departures: Departures, words: Mapping[str, Any]):
+    def __init__(
+        self, file: SiteFile, departures: Departures, words: Mapping[str, Any],
+        signer: Signer = lambda roster, said, me: None,
+    ):  # fmt: skip
         document, sites = str(words["document"]), tuple(map(str, words["sites"]))
         config = Config(document, "the server's run.toml")
         job = only_job(config)
@@ -196,11 +226,18 @@ class PreparingSite:
         self.name, self.failure = name_of(document, sites), ""
         refuses = file.policy.refuses_preparing
         about = job.words, len(sites), self.name.hex()
-        self.no_sums = refuses(*about, sums=True)
+        hides = channel_of(job).hides
+        self.no_sums = refuses(*about, sums=True, least=len(sites) if hides else 1)
         could = prepare_of(config, job.words).asks_nothing_of(None)
         if why := refuses(*about, sums=False) if could else self.no_sums:
             raise PolicyError(f"site {file.name}: {why}")
-        self.table = table_of(file, chosen_of(config, job.words), self.me)
+        self.table: Any = table_of(file, chosen_of(config, job.words), self.me)
+        self.own = self.table
+        if hides:
+            said = words.get("identities", [])
+            roster = roster_of(sites, keys_of(said))
+            key = signer(roster, said, self.me)
+            self.table = HiddenTable(self.own, self.name, roster, key)
 
     def answer(self, data: bytes) -> bytes:
         """The answer to a question, written down; of a mistake in the table only that it is one."""
@@ -208,6 +245,8 @@ class PreparingSite:
         self._check(question, data)
         try:
             found = self.table.answer(question.kind, question.told, question.arrays)
+        except (wire.MessageError, ProtocolError):
+            raise  # of a secure sum: nothing of the table is in it
         except (ValueError, KeyError, TypeError) as error:
             self.failure = str(error)
             log.error("%s", error)
@@ -220,7 +259,7 @@ class PreparingSite:
             reply, run=self.name.hex(), round=0, when=PREPARING, trip=question.trip, asked=data,
             parts=sizes_of(question.kind, reply), shapes=_shapes(found),
         )  # fmt: skip
-        if question.kind == "prepared" and (words := self.table.lacks(question.told)):
+        if question.kind == "prepared" and (words := self.own.lacks(question.told)):
             log.warning("%s", words)
         return reply
 

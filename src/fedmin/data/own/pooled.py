@@ -28,7 +28,7 @@ def about_of(told: Told, outcome: str, lines: Sequence[Any], **more: Any) -> Abo
 
 def federation_of(
     tables: Sequence[SiteTable], told: Told, lines: Sequence[Any], marks: Mapping[str, str], *,
-    weights: Any, seed: int,
+    weights: Any, seed: int, hidden: bool = False,
 ) -> Federation:  # fmt: skip
     """The federation of these tables, as the agreed numbers prepare them."""
     x, each = [table.x(told) for table in tables], [table.weights(told) for table in tables]
@@ -36,7 +36,7 @@ def federation_of(
     y = [one.y for one in rows]
     edges = np.cumsum([0, *map(len, y)])
     about = about_of(
-        told, tables[0].chosen.outcome, lines, fingerprint=marks,
+        told, tables[0].chosen.outcome, lines, fingerprint=marks, hidden=hidden,
         exact=tuple(zip(x, y, each, strict=True)),
     )  # fmt: skip
     groups: Any = [one.groups for one in rows]

@@ -21,7 +21,8 @@ from fedmin.data.own.talk import Talk
 
 __all__ = ["Prepare", "fitted"]
 
-MOST_PRODUCTS = 1000  # features up to which products of columns are looked at
+LEAST_SQUARES = 1e-9  # a secure sum is exact to 2^-62: of less it keeps few digits
+MOST_PRODUCTS = 400  # features up to which products of columns are looked at
 LEVELS = {"levels": dict[str, dict[str, int]]}
 PREPARED = {"rows": int, "weight": float | int, "even": bool}
 
@@ -129,6 +130,11 @@ def _levels(talk: Talk, how: Prepare, told: Told, names: list[str]) -> dict[str,
     """The agreed levels of the categories, from how often each site has them."""
     total: dict[str, dict[str, int]] = {name: {} for name in names}
     free = [name for name in names if name not in how.levels]
+    if free and talk.hides:
+        raise ValueError(
+            f"column {free[0]!r}: where the channel hides replies its levels must be named to be "
+            f'counted: [prepare] levels = {{{free[0]} = ["...", "..."]}}'
+        )
     if free:
         for one in talk.words("levels", {**told, "names": free}, LEVELS):
             for name in free:
@@ -180,6 +186,12 @@ def _numbers(talk: Talk, how: Prepare, told: Told, names: list[str]) -> dict[str
     mean = sums / np.maximum(there, 1)
     squares, rest = talk.sums("spreads", asked, {"mean": mean}, {"squares": k, "rest": k})
     mean = mean + rest / np.maximum(there, 1)  # what rounding left of a sum of large numbers
+    if talk.hides and ((squares > 0) & (squares < LEAST_SQUARES)).any():
+        name = names[int(np.argmax((squares > 0) & (squares < LEAST_SQUARES)))]
+        raise ValueError(
+            f"column {name!r}: its values differ so little that a secure sum loses their digits; "
+            f"give it in another unit, or its range in [prepare] ranges"
+        )
     # over all rows: a filled one is at the mean, and the model's column has deviation 1
     deviation = np.sqrt(squares / rows[0])
     shift, scale, often = _scales(talk, how, asked, mean, deviation)

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedmin.core import checks
+from fedmin.core.channel import Channel
 from fedmin.core.federation import Federation
 from fedmin.core.ledger import Line
 from fedmin.core.raw_rows import MISSING
 from fedmin.data.own.frames import frames_of
+from fedmin.data.own.hidden import HiddenTable, HiddenTalk, roster_of
 from fedmin.data.own.pooled import federation_of
 from fedmin.data.own.prepare import Prepare, fitted
 from fedmin.data.own.rows import Chosen
@@ -55,13 +57,24 @@ class Sites:
     lines: tuple[tuple[Line, int], ...]  # what agreeing on it sent
 
     def federation(
-        self, prepare: Prepare | None = None, *, weights: Any = "sizes", seed: int = 0
+        self,
+        prepare: Prepare | None = None,
+        *,
+        weights: Any = "sizes",
+        seed: int = 0,
+        channel: Channel | None = None,
     ) -> Federation:
-        """The federation of these sites, their columns prepared by sums over the sites."""
+        """The federation of these sites, their columns prepared by sums over the sites; by secure
+        sums where the run's `channel` hides replies."""
+        hides = channel is not None and channel.hides
         talk = Talk(self.names, _here(self.tables), lines=self.lines)
+        if hides:
+            talk = hidden_talk(self.tables, self.lines)
         told, _ = fitted(talk, Prepare() if prepare is None else prepare, dict(self.told))
         marks = self.fingerprint()
-        return federation_of(self.tables, told, talk.lines, marks, weights=weights, seed=seed)
+        return federation_of(
+            self.tables, told, talk.lines, marks, weights=weights, seed=seed, hidden=hides
+        )
 
     @property
     def names(self) -> list[str]:
@@ -191,7 +204,14 @@ def _groups(each: Sequence[Any]) -> list[str] | None:
     return sorted({group for words in each for group in words["groups"]})
 
 
-def _here(tables: Sequence[SiteTable]) -> Any:
+def hidden_talk(tables: Sequence[SiteTable], lines: Any) -> Talk:
+    """The same where no single answer is seen: keys and masks are those of machines, too."""
+    names = [table.frame.site for table in tables]
+    hidden = [HiddenTable(table, bytes(8), roster_of(names)) for table in tables]
+    return HiddenTalk(names, _here(hidden), lines=lines)
+
+
+def _here(tables: Sequence[Any]) -> Any:
     """Sites in this process, each of which answers by messages only."""
 
     def carry(messages: dict[int, bytes]) -> dict[int, bytes]:
