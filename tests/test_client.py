@@ -251,7 +251,7 @@ ORDER = {
     "fediterht": LOCAL,
     "scaffoldht": f"{LOCAL} server_step",
     "fedsso": f"{LOCAL} server_step curvature reset least most bad_pairs scaled reach pairs "
-    "remember",
+    "remember drift",
     "fedac": "step mu local_steps epochs batches version",
     "feddane": "step mu local_steps epochs batches",
     "fedmid": f"{LOCAL} server_step locally",

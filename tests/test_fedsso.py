@@ -12,7 +12,7 @@ import known
 from agreement import ONE_BY_ONE, run
 from fedmin import DFP, LBFGS, DenseInverse, DenseSolve, FedSSO, Full
 from fedmin.assembling import assemble
-from fedmin.server.quasi_newton import bfgs
+from fedmin.server.quasi_newton import bfgs, lbfgs
 from fedmin.server.quasi_newton.forms import Start
 from test_oracles import cohorts
 
@@ -182,6 +182,87 @@ def test_unequal_steps_do_not_change_the_function():
     found = run(world, method, rounds=1, seed=1).solution
     gradient = sum(p * world.gradient(i, np.zeros(3)) for i, p in enumerate(world.shares))
     np.testing.assert_allclose(found, -gradient, rtol=1e-5)
+
+
+# ---------------------------------------------------------------- drift
+
+
+def test_drift_in_numpy():
+    """Local steps with c - c_i added, c the last g and c_i the client's own part of it; BFGS."""
+    world = known.logistic().with_weights([1.0, 4.0, 2.0, 0.5, 3.0])
+    x, B, c, own, last = np.zeros(3), np.eye(3), np.zeros(3), np.zeros((5, 3)), None
+    for _ in range(5):
+        g_i = np.zeros((5, 3))
+        for i in range(5):
+            z = x
+            for _ in range(3):
+                z = z - 0.4 * (world.gradient(i, z) - own[i] + c)
+            g_i[i] = (x - z) / (0.4 * 3)
+            own[i] = g_i[i] - c + own[i]
+        g = world.shares @ g_i
+        np.testing.assert_allclose(g, world.shares @ own)  # why c is the last g
+        if last is not None:
+            s, y = x - last[0], g - last[1]
+            B = B + np.outer(y, y) / (y @ s) - np.outer(B @ s, B @ s) / (s @ B @ s)
+        last, c = (x, g), g
+        x = x - 0.6 * np.linalg.solve(B, g)
+    method = FedSSO(
+        0.4, 3, batches=Full(), server_step=0.6, bad_pairs="skip", scaled=False, drift=True
+    )
+    result = run(world, method, rounds=5)
+    np.testing.assert_allclose(result.solution, x, rtol=1e-9)
+    np.testing.assert_allclose(result.clients, own, rtol=1e-9)
+    assert result.ledger.by_kind()["down control"] == 5 * 5 * 3 * 8
+    with pytest.raises(ValueError, match=r"drift=True. needs all clients in every round"):
+        run(world, method, participation=fedmin.Uniform(2))
+    with pytest.raises(ValueError, match="drift=True is for all clients"):
+        FedSSO(drift=True, remember=True)
+
+
+@pytest.mark.parametrize("tau", [5, 20])
+def test_drift_makes_the_fixed_point_exact(tau):
+    """A softmax whose clients have other labels, no number given: F - F* below 1e-8 with drift,
+    above 1e-4 without; F* by SciPy."""
+    rng = np.random.default_rng(0)
+    clients = []
+    for odds in ([0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.05, 0.15, 0.8]):
+        y = rng.choice(3, 40, p=odds)
+        clients.append((np.eye(3)[y] + 0.8 * rng.standard_normal((40, 3)), y))
+    problem, z, y = fedmin.Softmax(3, 3, l2=0.01), *map(np.concatenate, zip(*clients, strict=True))
+
+    def objective(x):
+        logits = z @ x.reshape(3, 3).T
+        own = logits[np.arange(len(y)), y]
+        return np.mean(scipy.special.logsumexp(logits, axis=1) - own) + 0.005 * x @ x
+
+    best = scipy.optimize.minimize(objective, np.zeros(9), tol=1e-12).fun
+    world, above = known.World(problem, tuple(clients)), {}
+    for drift in (True, False):
+        method = FedSSO("auto", local_steps=tau, batches=Full(), drift=drift)
+        above[drift] = run(world, method, rounds=150, every=150).final("objective") - best
+    assert above[True] < 1e-8
+    assert above[False] > 1e-4
+
+
+def test_gamma_of_all_pairs_and_printed():
+    """One step of L-BFGS from two pairs, on gamma = sum |s|^2 / sum y.s, against BFGS in NumPy."""
+    rng = np.random.default_rng(1)
+    A = rng.standard_normal((4, 4))
+    A = A @ A.T + np.eye(4)
+    s = rng.standard_normal((2, 4))
+    y = s @ A
+    H = np.sum(s**2) / np.sum(s * y) * np.eye(4)
+    pairs = lbfgs.empty(5, jnp.zeros(4))
+    for one, change in zip(s, y, strict=True):
+        V = np.eye(4) - np.outer(change, one) / (change @ one)
+        H = V.T @ H @ V + np.outer(one, one) / (change @ one)
+        pairs = lbfgs.push(pairs, jnp.asarray(one), jnp.asarray(change))
+    g = rng.standard_normal(4)
+    found = lbfgs.direction(pairs, jnp.asarray(g), True, 1.0, "all")
+    np.testing.assert_allclose(found, H @ g, rtol=1e-10)
+    printed = FedSSO.printed(0.3, server_step=0.5)
+    assert (printed.local_steps, printed.batches.size, printed.reset) == (5, 100, 200)
+    assert not printed.scaled
 
 
 # ---------------------------------------------------------------- what must always hold

@@ -26,6 +26,13 @@ cohorts in it, which does not vanish with s. So there are two remedies, and both
                            down 2d, up 2d
     pairs="same clients"   y from those that were there in the last round too; up 2d + 1
 
+With `drift` the local steps are corrected as SCAFFOLD's are, so that the fixed point is exact with
+any number of them:
+
+    client i    tau times  z <- z - alpha (grad f_i(z) - c_i + c);   c_i <- g_i - c + c_i
+    server      c = g_{k-1}, which it has: the mean of all c_i
+    bytes       down 2d, up d;   for all clients in all rounds
+
 A remembered gradient is old: with clients in a share q of the rounds take eta of about q/2 or less.
 How far each gets is measured in experiments/fedsso (sso-absent).
 """
@@ -37,6 +44,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from fedmin.client import Blocks
 from fedmin.core import checks, schedule
 from fedmin.core.method import Exchange, Reported, starting_point
 from fedmin.core.schedule import Stages
@@ -105,6 +113,7 @@ class FedSSO(Guarded):
     reach: float = 1.0  # steps are at most this times max(1, |x|) long
     pairs: Pairs = eqx.field(default="rounds", static=True)  # what y is the change of
     remember: bool = eqx.field(default=False, static=True)  # absent clients' gradients
+    drift: bool = eqx.field(default=False, static=True)  # clients' local steps are corrected
 
     citation = "ma2023fedsso"
 
@@ -118,8 +127,25 @@ class FedSSO(Guarded):
         checks.at_least("reset", self.reset, 1)
         checks.known("rule for bad pairs", self.bad_pairs, bfgs.RULES)
         checks.known("kind of pairs", self.pairs, get_args(Pairs))
+        if self.drift and (self.remember or self.pairs != "rounds"):
+            raise ValueError(
+                "drift=True is for all clients in all rounds: pairs='rounds', remember=False"
+            )
         if self.curvature is not None:
             checks.is_a("curvature", self.curvature, QuasiNewton, "DenseInverse() or LBFGS(10)")
+
+    @classmethod
+    def printed(cls, step: float = 0.1, server_step: float = 1.0, **others: Any) -> "FedSSO":
+        """The paper's Algorithm 1 and settings: tau = 5, batches of 100, B as a matrix from I on,
+        its rule for bad pairs, steps of any length; alpha and eta are those of its search.
+
+        >>> import fedmin
+        >>> fedmin.FedSSO.printed(0.3).bad_pairs
+        'printed'
+        """
+        settings = {"local_steps": 5, "batches": Blocks(100), "server_step": server_step}
+        form = {"curvature": DenseInverse(), "bad_pairs": "printed", "scaled": False, "reach": 1e9}
+        return cls(step, **settings | form | others)
 
     def check(self, problem) -> None:
         self._form(problem.size()).check(problem.size())
@@ -155,13 +181,24 @@ class FedSSO(Guarded):
         )
 
     def memory(self, problem, roster, rows, key: Array) -> Any:
+        if self.drift:
+            return jnp.zeros_like(starting_point(problem, key))  # c_i
         if not self._keeps:
             return ()
         return Last(jnp.zeros_like(starting_point(problem, key)), jnp.int32(-2))
 
     def trip(self) -> Exchange:
         # a pair is a difference of two rounds: what a channel brings later is in it as curvature
-        return Exchange(self.broadcast, self.client, self.server, prompt=True, entire=self.remember)
+        entire = self.remember or self.drift
+        return Exchange(self.broadcast, self.client, self.server, prompt=True, entire=entire)
+
+    def exchanges(self, problem, roster):
+        if self.drift and not roster.everyone:
+            raise ValueError(
+                "FedSSO(drift=True) needs all clients in every round: c is the mean of their c_i; "
+                "with absent clients give remember=True and pairs='both points' instead"
+            )
+        return super().exchanges(problem, roster)
 
     def at_pace(self, eta, scale):
         # longer steps than 1/L are the curvature's to make; its bounds are in units of L
@@ -181,10 +218,16 @@ class FedSSO(Guarded):
         return self.remember or self.pairs == "same clients"
 
     def broadcast(self, problem, server, now):
+        if self.drift:
+            return {"model": server.x, "control": server.points.g}
         before = {"before": server.points.x} if self.pairs == "both points" else {}
         return {"model": server.x, **before}
 
     def client(self, problem, rows, last, down, now):
+        if self.drift:
+            correction = down["control"] - last
+            update = self._update(problem, rows, down["model"], now, lambda z: correction)
+            return {"update": update}, -update / schedule.at(self.step, now.round) - correction
         update = self._update(problem, rows, down["model"], now)
         g = -update / schedule.at(self.step, now.round)
         up = {"update": update}
@@ -199,9 +242,9 @@ class FedSSO(Guarded):
             up |= {"y": (earlier - update) / schedule.at(self.step, now.round)}
         return up, Last(g, now.round) if self._keeps else last
 
-    def _update(self, problem, rows, x: Array, now) -> Array:
+    def _update(self, problem, rows, x: Array, now, also: Any = None) -> Array:
         """(z - x)/tau, from the round's batches."""
-        z, steps = self.descend(problem, rows, x, now)
+        z, steps = self.descend(problem, rows, x, now, also)
         return (z - x) / steps.astype(x.dtype)
 
     def alone(self):

@@ -13,7 +13,7 @@ factor with every pair that it takes in.
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, get_args
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -173,11 +173,13 @@ class LBFGS(QuasiNewton):
     """
 
     memory: int = eqx.field(default=10, static=True)  # m
+    gamma: lbfgs.Gamma = eqx.field(default="newest", static=True)  # pairs by which H begins
 
     dense: ClassVar[bool] = False
 
     def __check_init__(self):
         checks.at_least("memory", self.memory, 1)
+        checks.known("gamma", self.gamma, get_args(lbfgs.Gamma))
 
     def first(self, x, scale):
         return lbfgs.empty(self.memory, x)
@@ -186,7 +188,8 @@ class LBFGS(QuasiNewton):
         pairs = lbfgs.push(
             lbfgs.cleared(state, start.clear), pair.s, pair.y, pair.used & ~start.clear
         )
-        p, anew = downhill(lbfgs.direction(pairs, g, scaled, start.scale), g, start)
+        p = lbfgs.direction(pairs, g, scaled, start.scale, self.gamma)
+        p, anew = downhill(p, g, start)
         return Step(lbfgs.cleared(pairs, anew), p, anew)
 
 
