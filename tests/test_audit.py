@@ -131,9 +131,10 @@ def test_the_page_and_the_command(tmp_path):
 
 
 def test_what_cannot_be_audited_is_refused():
-    columns = fedmin.Federation.from_columns(np.ones((4, 4)), np.zeros(4), [[0, 1], [2, 3]])
-    with pytest.raises(ValueError, match="works on rows"):
-        fedmin.audit(fedmin.LeastSquares(4), columns, fedmin.SplitSGD(0.1))
+    x, y, parts = np.ones((4, 4)), np.zeros(4), [range(2), range(2, 4)]
+    grouped = fedmin.Federation.from_parts(x, y, parts, groups=["a", "b", "a", "b"])
+    with pytest.raises(ValueError, match="audit the same rows without groups"):
+        fedmin.audit(fedmin.LeastSquares(4), grouped, fedmin.FedSGD(0.1))
     for observers, words in (
         ([("d",)], "no observer 'd': there are server, a, b, c"),
         ([("server", "a", "b", "c")], "nothing to infer"),

@@ -21,8 +21,8 @@ from agreement import run
 from contract import Median
 from fedmin.channels import fixed_point
 from fedmin.channels.secure import derivations, masks, shamir
-from fedmin.channels.secure.legs import groups_of, threshold_of
-from fedmin.core.protocol import EXCHANGE, Occasion, ProtocolError
+from fedmin.channels.secure.legs import GROUP, groups_of, threshold_of
+from fedmin.core.protocol import EXCHANGE, Occasion, ProtocolError, peers_of
 from fedmin.engines.sessions.server import QuorumError
 from fedmin.privacy.policy import Policy
 from sums import LEGS, Table, integers_of, refused, roster_of
@@ -204,6 +204,28 @@ def test_groups_above_a_hundred_and_within_them():
     four = next(g.clients for g in whole.server.groups if len(g.clients) == 4)
     assert outcome(whole, {four[0]: EXCHANGE}) == ""
     assert "needs 3" in outcome(Table(11, group=4), dict.fromkeys(first[:2], EXCHANGE))
+
+
+@pytest.mark.parametrize("leg", LEGS)
+def test_one_of_every_group_may_be_lost_on_every_trip(leg):
+    """Two groups of four, of which three must stay: exact; with a second one lost, refused."""
+    groups = [g.clients for g in Table(8, group=4).server.groups]
+    assert outcome(Table(8, group=4), {clients[0]: leg for clients in groups}) == ""
+    assert outcome(Table(8, group=4), dict.fromkeys(groups[1][:2], leg)) != ""
+
+
+def test_groups_have_fifty_to_a_hundred():
+    for count in (101, 102, 150, 199, 200, 201, 299, 350, 1000, 4321):
+        clients = tuple(range(0, 3 * count, 3))
+        occasion = Occasion(b"run name", 5, 0, clients, roster_of(count))
+        found = groups_of(occasion, peers_of(count, GROUP))
+        assert sorted(i for group in found for i in group) == list(clients)
+        sizes = [len(group) for group in found]
+        assert 50 <= min(sizes) <= max(sizes) <= 100
+        assert max(sizes) - min(sizes) <= 1
+    # by chance, another time others
+    again = groups_of(occasion._replace(round=6), peers_of(count, GROUP))
+    assert len({*map(frozenset, found)} & {*map(frozenset, again)}) == 0
 
 
 def test_thresholds():

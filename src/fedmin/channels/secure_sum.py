@@ -37,7 +37,7 @@ class SecureSum(FixedSum):
     Against a server that lies more than 2/3 of a round's clients must stay to the end ("lying"),
     against one that is only curious more than half ("curious"). A sum is of at least `least`
     clients; a round for which fewer are drawn passes. Above 100 clients sums are over groups of
-    51 to 100, and the server learns each group's.
+    50 to 100, and the server learns each group's.
 
     >>> import fedmin
     >>> print(fedmin.SecureSum().learns)

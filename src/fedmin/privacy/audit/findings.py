@@ -1,13 +1,14 @@
 """What an audit found, as data, in words and in files."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedmin.core.files import write_text
+from fedmin.core.result import Result
 from fedmin.privacy.audit.attack import Outcome
 
 HEAD = ["who", "sees of", "what", "rank", "best attack", "PSNR", "guess", "labels", "guess"]
@@ -77,6 +78,12 @@ class Audit:
     def lines(self) -> list[str]:
         """A sentence a finding."""
         return [each.sentence() for each in self.findings]
+
+    def beside(self, result: Result) -> Result:
+        """A result whose report and `privacy` also say what was inferred here."""
+        if result.shown is None:
+            raise ValueError("this result does not say what left each site: it is of an older run")
+        return replace(result, shown=result.shown.audited(self.lines()))
 
     def __str__(self) -> str:
         head = f"{self.title}, round {self.round}, {self.batch} rows a client"
