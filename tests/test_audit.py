@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import fedmin
+import fedmin.reports
 from fedmin.assembling import assemble
 from fedmin.cli import app as cli
 from fedmin.core.kept import DamagedError

@@ -56,7 +56,8 @@ class ColumnScene:
                 f"{type(layer).__name__} has no linear first layer with a sum of embeddings: on "
                 f"columns an audit knows no other"
             )
-        self.layer, self.owners = layer, self.roster.owners
+        self.layer: Any = layer
+        self.owners = self.roster.owners
         self.x, self.rounds, (self.z, self.y) = jnp.asarray(x), rounds, rows
         assert self.owners is not None
         starts, sizes = (np.asarray(a).tolist() for a in (self.owners.starts, self.owners.sizes))
