@@ -1,0 +1,5 @@
+"""`python -m experiments.privacy`."""
+
+from experiments.privacy.run import main
+
+main()
