@@ -8,7 +8,8 @@ import numpy as np
 # [abadi2016deep] section 5: a network of 1,000 hidden units on 60 principal components, delta 1e-5
 PUBLISHED = ((0.5, 0.90), (2.0, 0.95), (8.0, 0.97))
 COLOURS = {
-    "DP-SGD in NumPy, 1 place": "#777777", "DP-SGD: FedSGD, 1 client": "#1f4e9c",
+    "DP-SGD in NumPy, 1 place": "#777777", "Opacus 1.6.0, 1 place": "#111111",
+    "DP-SGD: FedSGD, 1 client": "#1f4e9c",
     "FedSGD, 10 clients": "#4c9be8", "sparse: FedHT, noise on gradients": "#b8500a",
     "sparse: DistributedIHT, peeling": "#f0932b", "smallest with loss <= 0.5: SSCA": "#8e44ad",
     "l1 ball: FedFW, noisy vertices": "#2a7f3f",
@@ -51,6 +52,6 @@ def _curve(ax: Any, runs: list[dict[str, Any]], model: str, what: str) -> None:
     mean = [np.mean(some) for some in each]
     below = [m - min(some) for m, some in zip(mean, each, strict=True)]
     above = [max(some) - m for m, some in zip(mean, each, strict=True)]
-    dashed = "--" if "NumPy" in model else "-"
+    dashed = "--" if "1 place" in model else "-"  # not ours
     ax.errorbar(at, mean, (below, above), fmt="o" + dashed, ms=4, lw=1.6, capsize=2,
                 color=COLOURS.get(model), label=model)  # fmt: skip

@@ -2,6 +2,7 @@
 
     python -m experiments.privacy              all, as in the README
     python -m experiments.privacy --quick      tiny, on a built-in table: shows that everything runs
+    python -m experiments.privacy --rows FILE  the same rows for Opacus (opacus_rival.py)
 
 FEDMIN_DATA names the folder with the data. Steps, clips and radii are from a few tries at epsilon 2
 on other splits of the rows (on MNIST on training rows that were held out), and are the same for
@@ -71,7 +72,7 @@ def mnist() -> Rows:
     table = fedmin.data.load("mnist")
     order = np.random.default_rng(0).permutation(table.rows)
     x, y = np.asarray(table.x, np.float32)[order], np.asarray(table.y)[order]
-    test = np.asarray(table.test[0], np.float32), np.asarray(table.test[1])
+    test = np.asarray(table.test.x, np.float32), np.asarray(table.test.y)
     return Rows("mnist", x, y, test, 10, (0.5, 2.0, 8.0))
 
 
@@ -192,12 +193,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="tiny: shows that everything runs")
     parser.add_argument("--out", type=Path, default=None, help="a folder for results")
+    parser.add_argument("--rows", type=Path, help="write the rows into this file, for Opacus")
     given = parser.parse_args()
+    if given.rows:
+        write_rows(given.rows)
+        return
     out = given.out or (Path("runs/privacy") if given.quick else HERE)
     out.mkdir(parents=True, exist_ok=True)
     warnings.simplefilter("ignore", PrivacyWarning)
     tables = [tiny()] if given.quick else [credit(), mnist()]
     found = everything(tables, (0,) if given.quick else SEEDS, out / "privacy.json")
+    beside = out / "opacus.json"
+    if beside.exists():
+        found = [*json.loads(beside.read_text("utf-8"))["runs"], *found]
     figure.draw(found, out / "privacy.png")
     print(f"results and figure: {out}")
 
@@ -229,6 +237,19 @@ def everything(tables: list[Rows], seeds: tuple[int, ...], path: Path) -> list[d
                          lambda r=rows, f=federation, m=model, e=epsilon, s=seed: one(r, f, m, e, s)
                          )  # fmt: skip
     return found
+
+
+def write_rows(path: Path) -> None:
+    """The same rows and recipes for another program (opacus_rival.py)."""
+    held, asked = {}, {"delta": DELTA, "seeds": SEEDS, "tables": {}}
+    for rows in (credit(), mnist()):
+        recipe = MNIST if rows.classes > 2 else CREDIT
+        what = {"classes": rows.classes, "epsilons": rows.epsilons, "recipe": recipe._asdict()}
+        asked["tables"][rows.name] = what
+        for part, a in (("x", rows.x), ("y", rows.y), ("test x", rows.test[0]),
+                        ("test y", rows.test[1])):  # fmt: skip
+            held[f"{rows.name}/{part}"] = a
+    np.savez(path, asked=np.array(json.dumps(asked)), **held)
 
 
 def commit() -> str:
