@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import os
 import socket
 import ssl
 import threading
@@ -382,6 +383,61 @@ def test_plain_text_and_noise_on_the_port_disturb_nobody(door, keys, rng):
         ):
             inside.sendall(noise)
             inside.recv(100)
+    undisturbed(door)
+
+
+def test_a_site_is_who_its_certificate_says_whatever_it_says_itself(door, keys):
+    """Site b says that it is a, which is in: it is refused as b, and a is not disturbed."""
+    words = said(frames.HELLO, {"name": "a", "site": "a", "fit": True})
+    code, answer = refusal(door, keys.b, [words, Message(frames.READY, 0, b"{}")])
+    assert (code, answer.partition(" builds")[0]) == ("FAILED_PRECONDITION", "b")
+    undisturbed(door)
+
+
+def test_who_trickles_over_tls_is_given_up_and_disturbs_nobody(door, keys, monkeypatch):
+    """A frame that announces a megabyte, then a byte now and then, by a site that may come in."""
+    monkeypatch.setattr(frames, "GRACE", 0.3)
+    monkeypatch.setattr(frames, "SLOWEST", 2**30)
+    front = frames.FRONT.pack(frames.HELLO, 0, 2**20)
+
+    async def call():
+        me = Identity.load(keys.b)
+        credentials = grpc.ssl_channel_credentials(me.authority, me.key, me.certificate)
+        address = f"{HOST}:{door.listener.port}"
+        async with grpc.aio.secure_channel(address, credentials) as channel:
+            stream = channel.stream_stream(frames.METHOD)()
+            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                while not stream.done():
+                    await stream.write(front + b" ")
+                    await asyncio.sleep(0.02)
+            return (await stream.code()).name, await stream.details()
+
+    calling = asyncio.run_coroutine_threadsafe(call(), listener.streams_loop())
+    undisturbed(door)
+    code, words = calling.result(30)
+    assert code == "INVALID_ARGUMENT"
+    assert "of 1,048,576 bytes came, too slowly" in words
+    undisturbed(door)
+
+
+FUZZED = int(os.environ.get("FEDMIN_FUZZ_STREAMS", "60"))
+
+
+def test_a_fuzzer_inside_tls_disturbs_nobody(door, keys, rng):
+    """By a site that may come in: every conversation is a right one with bytes changed or noise."""
+    right = [
+        frame for m in (HELLO, READY, Message(frames.YES, 1, b"x" * 50)) for frame in pieces(m)
+    ]
+    for _ in range(FUZZED):
+        sent = [bytearray(frame) for frame in right[: rng.integers(1, len(right) + 1)]]
+        for frame in sent:
+            for _ in range(rng.integers(0, 4)):
+                frame[rng.integers(len(frame))] = rng.integers(256)
+        if rng.random() < 0.3:
+            sent.append(bytearray(rng.bytes(int(rng.integers(1, 300)))))
+        code, _ = refusal(door, keys.b, [*map(bytes, sent), Message(frames.YES, 9, b"")])
+        # "internal" is what gRPC says here of a write that came too late; a crash is "unknown"
+        assert code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION", "INTERNAL"), bytes(sent[-1])
     undisturbed(door)
 
 
