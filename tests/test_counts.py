@@ -78,6 +78,8 @@ def test_limits_on_groups_end_as_in_loopback(tmp_path, case):
     assert found.problem.limits == quiet.problem.limits
     assert found.ledger.by_kind() == quiet.ledger.by_kind()
     assert found.ledger.by_kind()["prepare up counts"] == size
+    assert found.privacy.shown[0] == quiet.privacy.shown[0]
+    assert found.privacy.shown[0].when == PREPARING
     logs = [read(site.file.log) for site in sites.values()]
     assert sum(sums(log).get("prepare up counts", 0) for log in logs) == size
     lines = [line for log in logs for line in log if line.when == PREPARING]

@@ -29,7 +29,7 @@ from fedmin.engines.messages import messages_of, reports_of
 from fedmin.engines.round import Run
 from fedmin.privacy.exposures import exposures
 from fedmin.privacy.observers import table as observers_table
-from fedmin.privacy.observers import who_learns
+from fedmin.privacy.observers import who_counts, who_learns
 
 SMALL = 1e-3  # of the objective: less is noise
 EARLY = 20  # rounds in which many methods go up before they go down
@@ -67,7 +67,10 @@ def _judged(
 def _shown(result: Result, run: Run, roster: Roster) -> Privacy:
     """Who learnt what in the run, from its channel's and its method's own words."""
     messages = messages_of(run, roster)
-    found = who_learns(messages.purposes, roster.names)
+    found = [
+        *who_counts(run.problem, roster),
+        *who_learns(messages.purposes, roster.names),
+    ]
     lines = zip(found, observers_table(found), strict=True)
     shown = tuple(
         Shown(when, int(trip), who, parts, to, sees, not each.summed)

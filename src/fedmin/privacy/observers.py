@@ -14,8 +14,12 @@ import numpy as np
 
 from fedmin.core import payload
 from fedmin.core.channel import Among, Channel
+from fedmin.core.fitting import counting, numbers_to_count
 from fedmin.core.method import Exchange, Relay, Trip
+from fedmin.core.problem import Problem
 from fedmin.core.protocol import PEERS, Leg, Part, Protocol
+from fedmin.core.roster import Roster
+from fedmin.privacy.departures import PREPARING
 
 SERVER = "server"
 SEALED = "each reply, as it is; sealed: the server sees its length only"
@@ -100,6 +104,15 @@ def who_learns(purposes: Iterable[Purpose], names: Sequence[str]) -> list[Disclo
                 else _of_leg(purpose, k, leg, everyone)
             )
     return [each for each in found if each.parts and each.pairs]
+
+
+def who_counts(problem: Problem, roster: Roster) -> list[Disclosure]:
+    """What leaves those who count rows before round 0, as the server sees it between machines."""
+    wanted = numbers_to_count(problem, roster)
+    who = tuple(f"client {roster.names[i]}" for i in counting(roster)) if wanted else ()
+    shape = {"counts": f"float64[2, {wanted + 1}]"}
+    sees = "each client's: how many rows it has in each group"
+    return [Disclosure(PREPARING, 0, who, (SERVER,), shape, sees)] if who else []
 
 
 def leaving(disclosures: Iterable[Disclosure]) -> list[Disclosure]:

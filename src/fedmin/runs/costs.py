@@ -6,16 +6,13 @@ from typing import NamedTuple
 from fedmin.assembling import assemble
 from fedmin.channels import Plain
 from fedmin.core.domain import Free
-from fedmin.core.fitting import counting, numbers_to_count
 from fedmin.core.participation import Everyone
-from fedmin.core.roster import Roster
 from fedmin.engines import private
 from fedmin.engines.messages import messages_of
 from fedmin.engines.round import Run
 from fedmin.engines.weighing import ledger_of
 from fedmin.minimizing import exposed
-from fedmin.privacy.departures import PREPARING
-from fedmin.privacy.observers import SERVER, Disclosure, who_learns
+from fedmin.privacy.observers import Disclosure, who_counts, who_learns
 from fedmin.runs.grid import Job
 from fedmin.runs.pieces import Pieces, pieces
 
@@ -68,15 +65,6 @@ def fitted(job: Job) -> tuple[Pieces, Run]:
         job.document.fail("method" if named else "", f"{error}{way}")
 
 
-def _counts(run: Run, roster: Roster) -> list[Disclosure]:
-    """What leaves those who count rows before round 0: in the clear, on machines."""
-    wanted = numbers_to_count(run.problem, roster)
-    who = tuple(f"client {roster.names[i]}" for i in counting(roster)) if wanted else ()
-    shape = {"counts": f"float64[2, {wanted + 1}]"}
-    sees = "each client's: how many rows it has in each group"
-    return [Disclosure(PREPARING, 0, who, (SERVER,), shape, sees, False)] if who else []
-
-
 def costs(job: Job) -> Costs:
     """Sizes and bytes of a run that is not run, and what its parties show each other."""
     found, run = fitted(job)
@@ -89,7 +77,7 @@ def costs(job: Job) -> Costs:
         sum(line.bytes(present) for line in ledger.lines if line.direction == way)
         for way in ("down", "up")
     )
-    learns = [*_counts(run, roster), *who_learns(messages.purposes, roster.names)]
+    learns = [*who_counts(run.problem, roster), *who_learns(messages.purposes, roster.names)]
     sizes = problem.size(), federation.pool.count, roster.clients, present
     rounds, ends = private.affordable(run, roster, options["rounds"])
     noise = private.spent(run, roster, rounds)
