@@ -41,6 +41,7 @@ PLAY = "All:\nSpeak, speak.\n\nBrutus:\nAy.\nNo.\n\nAll:\nHail!\n"
 ODD = ("nan", "-inf", "1e39", "1e400", "2147483648", "9" * 25, "-1", "0", "1_0", "", "x", "१")
 MOST = 1 << 20  # the bound on what is unpacked, so small that it is met
 LARGE = 3_000_000  # bytes that some files are unpacked to
+PACKED = (gzip.compress, bz2.compress, functools.partial(lzma.compress, preset=0))
 
 
 class Case(NamedTuple):
@@ -93,9 +94,8 @@ def case(rng: Random) -> Case:
         for _ in range(changes):
             content = _changed(rng, reader, content)
     packing = rng.randrange(7)
-    if packing < 3:
-        pack = (gzip.compress, bz2.compress, lzma.compress)[packing]
-        content = pack(content if rng.random() < 0.97 else content * (LARGE // (len(content) or 1)))
+    if packing < len(PACKED):
+        content = _bomb(reader, packing) if rng.random() < 0.03 else PACKED[packing](content)
     elif packing < 5 and reader in ARCHIVED:
         content, member = _archived(content, tar=packing == 3), "a/b"
     if not inside:
@@ -116,6 +116,19 @@ def _changed(rng: Random, reader: str, content: bytes) -> bytes:
     return (text[: first + 1] + rng.choice(ODD) + text[last:]).encode()
 
 
+@functools.cache
+def _bomb(reader: str, packing: int) -> bytes:
+    """A small file that is unpacked to a large one."""
+    content = whole()[reader][0]
+    return PACKED[packing](content * (LARGE // len(content)))
+
+
+@functools.cache
+def _place() -> tempfile.TemporaryDirectory:
+    """A folder of this process: one a case would take longer than reading it."""
+    return tempfile.TemporaryDirectory()
+
+
 def _archived(content: bytes, tar: bool) -> bytes:
     out = io.BytesIO()
     if tar:
@@ -131,16 +144,15 @@ def _archived(content: bytes, tar: bool) -> bytes:
 
 def attempt(case: Case) -> str:
     """Refused with the name of its file, or numbers that are all finite."""
-    with tempfile.TemporaryDirectory() as place:
-        path = Path(place) / "case"
-        path.write_bytes(case.content)
-        try:
-            with mock.patch.object(files, "LEAST", MOST):
-                found = READERS[case.reader](path, case.member)
-        except DataFileError as error:
-            if "case" not in str(error) or len(str(error)) > 2000:
-                raise DifferentError(f"an error of {len(str(error))} letters") from error
-            return "refused"
+    path = Path(_place().name) / "case"
+    path.write_bytes(case.content)
+    try:
+        with mock.patch.object(files, "LEAST", MOST):
+            found = READERS[case.reader](path, case.member)
+    except DataFileError as error:
+        if "case" not in str(error) or len(str(error)) > 2000:
+            raise DifferentError(f"an error of {len(str(error))} letters") from error
+        return "refused"
     most = max(MOST, files.FACTOR * len(case.content))
     for each in found if isinstance(found, tuple) else (found,):
         numbers = np.asarray(getattr(each, "data", each) if hasattr(each, "nnz") else each)
