@@ -113,6 +113,17 @@ def test_a_run_of_several_segments(apart):
     np.testing.assert_allclose(result.solution, x, rtol=1e-9)
 
 
+def test_a_look_at_test_rows_asks_nobody(logistic, engine):
+    """They are the server's own; one more metric, on clients' rows, and all sites are asked."""
+    federation = fedmin.Federation.from_clients(logistic.clients, test=logistic.clients[0])
+    for record, asked in (([fedmin.Objective("test")], False), ([fedmin.Objective()], True)):
+        result = fedmin.minimize(
+            logistic.problem, federation, FedSGD(0.1), rounds=2, engine=engine, record=record,
+            progress=False, certificate=False,
+        )  # fmt: skip
+        assert (result.ledger.bytes(evaluation=True) > result.ledger.bytes()) is asked
+
+
 # ---------------------------------------------------------------- divergence
 
 

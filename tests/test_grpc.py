@@ -39,6 +39,7 @@ from fedmin.runs.agreement import difference, misfit
 
 HOST = "127.0.0.1"
 NAMES = ("a", "b", "c")
+WELCOME = {"document": "what is run"}
 WORLD = known.apart(sizes=(4, 3, 5))
 FEDERATION = dataclasses.replace(WORLD.federation, names=NAMES)
 LIMITED = fedmin.subject_to(WORLD.problem, fedmin.NormAtMost(0.3))
@@ -101,6 +102,7 @@ def over_grpc(keys, pieces_, federation, terms, settings, change=lambda half, na
     port = listener.Listener(Identity.load(keys.server), NAMES, f"{HOST}:0")
 
     def build(name, welcome):
+        assert welcome == WELCOME  # as the server said it
         i = NAMES.index(name)
         session = SiteSession(
             pieces_, roster, i, federation.client(i), seed=0, gaps=True, diary=False
@@ -109,7 +111,7 @@ def over_grpc(keys, pieces_, federation, terms, settings, change=lambda half, na
 
     def open_sites(server, folders):
         streams = Streams(port, server.messages, roster, patience=15)
-        port.welcome({})
+        port.welcome(WELCOME)
         return streams
 
     sites = Sites(keys, build, port.port)
