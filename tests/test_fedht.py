@@ -221,6 +221,22 @@ def test_a_sparse_newton_step_tries_shorter_gradient_steps_for_its_support():
     assert others > 3
 
 
+@pytest.mark.parametrize("slope", [-0.5, 0.5])
+def test_sparse_newton_keeps_the_better_of_two_models(slope):
+    """Where the mean slope along the step is above 0 it went too far: x stays, mu is four times."""
+    method, problem = fedmin.SparseNewton(0.5, memory=3), over(LeastSquares(3), L0Ball(2))
+    first = method.init_server(problem, None, jax.random.key(0))
+    asked = L0Ball(2).projected(jnp.array([1.0, 0.0, 0.0]))
+    before = first._replace(z=asked, mu=jnp.asarray(2.0), g=jnp.array([-1.0, 0.0, 0.0]))
+    learnt = fedmin.Sum({"gradient": jnp.array([1.0 + slope, 0.2, 0.0])}, jnp.ones(()), 1)
+    now = fedmin.Now(jnp.int32(1), jax.random.key(0), jax.random.key(1))
+    after = method.server(problem, None, before, learnt, now)
+    went = slope < 0  # (g + g').s = slope
+    np.testing.assert_array_equal(after.x, [1.0, 0, 0] if went else [0.0, 0, 0])
+    np.testing.assert_array_equal(after.g, learnt.total["gradient"] if went else before.g)
+    assert float(after.mu) == (1.0 if went else 8.0)
+
+
 def test_sparse_newton_needs_few_rounds_where_conditioning_is_bad():
     """Curvatures from 1 to 1e4, the true entries among the flat ones: Distributed-IHT at its best
     step is nowhere after 100 rounds; SparseNewton never makes its objective worse and is there.

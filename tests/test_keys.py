@@ -44,6 +44,17 @@ def pem(folder: Path) -> bytes:
     return (folder / "certificate.pem").read_bytes()
 
 
+def test_a_certificate_may_last_as_long_as_its_authority_and_not_a_day_longer(tmp_path):
+    make_authority(tmp_path / "ca", days=40, now=NOW)
+    request = make_request(tmp_path / "a", "a", "site", ())
+    options = {"out": tmp_path / "a", "now": NOW}
+    with pytest.raises(KeysError, match="sign for at most 40 days"):
+        sign(tmp_path / "ca", request, days=41, **options)
+    sign(tmp_path / "ca", request, days=40, **options)
+    ends = read_certificate(tmp_path / "ca/authority.pem").not_valid_after_utc
+    assert read_certificate(tmp_path / "a/certificate.pem").not_valid_after_utc == ends
+
+
 # ---------------------------------------------------------------- openssl
 
 

@@ -208,6 +208,25 @@ def test_keys_are_exchanged_anew_with_keys_that_sealed_nothing():
         rows_only.answer(wire.encode(ask._replace(run=rows_only.run_name), {}))
 
 
+def test_keys_take_two_trips():
+    """Everybody's own up, everybody's down; then all can seal, and nobody is asked more."""
+    federation = split((3, 1, 3), labels="b")
+    pieces = assemble(
+        problems(federation)["softmax"][0], federation, fedmin.SplitSGD(0.4), fedmin.Everyone(),
+        fedmin.Plain(), None, None,
+    )  # fmt: skip
+    roster = federation.roster()
+    server = ServerSession(pieces, roster, seed=0, name=run_name(pieces, roster, 0))
+    sites = [SiteSession(pieces, roster, i, federation.client(i), seed=0) for i in range(3)]
+    server.open_setup(0)
+    for ready in (False, True):
+        asks = server.asks()
+        assert sorted(asks) == [0, 1, 2]
+        server.took({i: sites[i].answer(ask) for i, ask in asks.items()})
+        assert all(site.packets.ready is ready for site in sites)
+    assert not server.asks()
+
+
 # ---------------------------------------------------------------- what a server does not accept
 
 
