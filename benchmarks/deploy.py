@@ -149,7 +149,7 @@ class Ours:
             site = joining.Site(
                 me, f"{HOST}:{self.port.port}", {}, functools.partial(lambda _: half)
             )
-            run = joining.Joined(site, lambda: "").run()
+            run = joining.JoinedSite(site, lambda: "").run()
             asyncio.run_coroutine_threadsafe(run, listener.streams_loop())
         self.streams = streams.SiteStreams(self.port, names, size + 1, patience=60)
         self.questions = dict.fromkeys(range(len(sites)), bytes(size))

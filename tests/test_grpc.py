@@ -74,7 +74,7 @@ class Sites:
                 Identity.load(getattr(folders, name)), f"{HOST}:{port}", {"name": name},
                 functools.partial(build, name), patience=60,
             )  # fmt: skip
-            run = joining.Joined(site, lambda: "").run()
+            run = joining.JoinedSite(site, lambda: "").run()
             self.calls[name] = asyncio.run_coroutine_threadsafe(run, listener.streams_loop())
 
     def join(self):
@@ -471,7 +471,7 @@ class Asked:
                 Identity.load(getattr(keys, name)), f"{HOST}:{port}", {}, lambda _: self.half,
                 patience=60, tell=functools.partial(tell, name),
             )  # fmt: skip
-            run = joining.Joined(site, lambda: "").run()
+            run = joining.JoinedSite(site, lambda: "").run()
             self.calls[name] = asyncio.run_coroutine_threadsafe(run, listener.streams_loop())
 
 

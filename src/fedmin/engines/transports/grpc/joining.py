@@ -91,10 +91,10 @@ class Site(NamedTuple):
 
 def join(site: Site, interrupt: Callable[[], str] = lambda: "") -> dict[str, Any]:
     """Take part until the server says that there is nothing more to do; what it said then."""
-    return asyncio.run(Joined(site, interrupt).run())
+    return asyncio.run(JoinedSite(site, interrupt).run())
 
 
-class Joined:
+class JoinedSite:
     """A site that calls until it is told the end."""
 
     def __init__(self, site: Site, interrupt: Callable[[], str]):
