@@ -224,7 +224,7 @@ def keep(key: str, figures: dict[str, Any], path: Path | None = None) -> None:
         known[key] = {**figures, "date": time.strftime("%Y-%m-%d"), "commit": commit()}
         file.truncate(0)
         file.write(json.dumps(known, indent=1, sort_keys=True) + "\n")
-    if path == FIGURES:
+    if path.resolve() == FIGURES:
         PAGE.write_text(page(), "utf-8")
     print(key, figures, flush=True)
 
