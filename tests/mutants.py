@@ -203,12 +203,12 @@ def main() -> None:
         chosen = [change for _, change in again if change is not None]
     with tempfile.TemporaryDirectory() as folder:
         copy = Copy(Path(folder), asked.seconds)
-        for change in chosen:
-            words_of = shown(change)
+        # all of it is read now: the checkout may move on while its copy is tried
+        read = [(each, shown(each), near(each.file, each.line)) for each in chosen]
+        for change, words_of, close in read:
             same = [x for x in lines if words_of.items() <= x.items()]
             if same and (asked.go_on or same[0]["outcome"] == "noticed"):
                 continue
-            close = near(change.file, change.line)
             outcome, by, count = copy.tried(change, close, asked.also)
             if outcome == "not noticed" and not asked.near and not asked.again:
                 copy.seconds, few = 40 * asked.seconds, copy.seconds
