@@ -295,6 +295,66 @@ def test_the_certificate_notices_a_model_that_is_not_stationary_on_its_support(w
     assert "outside" in outside.verdict
 
 
+def clarabel_nearest(domains, z) -> np.ndarray:
+    """The projection onto what the sets have in common, by interior points."""
+    d = len(z)
+    parts = [rows_of(domain, d, d) for domain in domains]
+    rows, right, cones = ([x for part in parts for x in part[k]] for k in range(3))
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-11
+    curve = sp.block_diag([sp.eye(d), sp.csc_matrix((d, d))]).tocsc()
+    solver = clarabel.DefaultSolver(
+        curve, np.concatenate([-z, np.zeros(d)]), sp.vstack(rows).tocsc(),
+        np.concatenate(right), cones, settings,
+    )  # fmt: skip
+    return np.array(solver.solve().x)[:d]
+
+
+PAIRS = {
+    "l1, box": (fedmin.L1Ball(1.5), fedmin.Box(-0.2, 0.9)),
+    "l2, box": (fedmin.L2Ball(1.0), fedmin.Box(0.1, 0.7)),
+    "simplex, l2": (fedmin.Simplex(1.0), fedmin.L2Ball(0.6)),
+    "three": (fedmin.L1Ball(1.5), fedmin.Box(-0.6, 0.9), fedmin.L2Ball(0.9)),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_projections_onto_intersections_are_clarabels(name, rng):
+    domain = fedmin.Intersection(*PAIRS[name])
+    project = jax.jit(domain.project)
+    moved = 0
+    for _ in range(20):
+        z = 2 * rng.standard_normal(6)
+        found = np.asarray(project(jnp.asarray(z)))
+        theirs = clarabel_nearest(PAIRS[name], z)
+        np.testing.assert_allclose(found, theirs, atol=1e-5)
+        assert np.linalg.norm(found - z) <= np.linalg.norm(theirs - z) + 1e-8  # theirs is outside
+        assert bool(domain.contains(jnp.asarray(found), 1e-9))
+        # none of the sets alone has it
+        each = [jnp.max(jnp.abs(one.project(jnp.asarray(z)) - found)) for one in PAIRS[name]]
+        moved += bool(min(each) > 1e-3)
+    assert moved > 3
+
+
+def test_dykstra_does_not_stop_where_it_stands_still():
+    """x stands still for many sweeps, and goes on: the rule looks at all sets' points."""
+    upper, line = fedmin.Box(jnp.array([-9.0, 0.0]), jnp.array([9.0, 9.0])), fedmin.Box(-9.0, 0.01)
+    domain = fedmin.Intersection(upper, fedmin.L1Ball(0.5), line)
+    z = jnp.array([-40.0, 40.0])
+    best = clarabel_nearest((fedmin.L1Ball(0.5), fedmin.Box(-9.0, 0.01)), np.asarray(z))
+    np.testing.assert_allclose(domain.project(z), best, atol=1e-6)
+
+
+def test_sets_without_a_common_point_are_refused():
+    with pytest.raises(ValueError, match="no common point"):
+        fedmin.Intersection(fedmin.L2Ball(1.0), fedmin.Box(2.0, 3.0)).fitted({"x": (4,)})
+    with pytest.raises(ValueError, match="is not convex"):
+        fedmin.Intersection(fedmin.L0Ball(2), fedmin.Box(2.0, 3.0))
+    with pytest.raises(ValueError, match="sets"):
+        fedmin.Intersection(fedmin.L2Ball(1.0))
+
+
 def test_sets_that_do_not_fit_are_refused(world):
     sets = fedmin.L0Ball(1, groups=np.array([0, 0, 1, 1, 1]))
     with pytest.raises(ValueError, match="convex set with a projection, or an L0Ball without"):
@@ -328,7 +388,13 @@ every = 60
 
 
 @pytest.mark.parametrize(
-    "domain", ['name = "l1ball"\nradius = 3.0', 'name = "l0ball"\ntau = 5'], ids=["l1", "l0"]
+    "domain",
+    [
+        'name = "intersection"\nsets = [{name = "l1ball", radius = 3.0}, '
+        '{name = "box", lower = -0.5, upper = 0.5}]',
+        'name = "l0ball"\ntau = 5',
+    ],
+    ids=["l1 and box", "l0"],
 )
 def test_in_a_file(tmp_path, domain):
     (outcome,) = run(Config(FILE.format(domain=domain)), tmp_path / "runs")

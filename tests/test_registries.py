@@ -51,6 +51,7 @@ GIVEN = {
     "entries": "indices = [0, 2]", "rankball": "rank = 2",
     "box": "lower = [-1.0, 0.0], upper = 2.0", "ksparsepolytope": "k = 2, radius = 1",
     "product": 'sets = {weights = {name = "l1ball", radius = 1.0}, bias = {name = "free"}}',
+    "intersection": 'sets = [{name = "l1ball", radius = 1.0}, {name = "l2ball", radius = 0.5}]',
     "groupl1ball": "radius = 1.0, group = 3", "nuclearball": "radius = 1, shape = [3, 2]",
     "lossatmost": "limit = 0.5", "grouplossatmost": "limits = [0.5, 0.6]",
     "topk": "k = 3", "clip": "norm = 1.0", "noise": "multiplier = 2.0",

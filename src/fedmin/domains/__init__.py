@@ -6,6 +6,7 @@ May import: core. To add one, copy `LinfBall` in `balls.py`, and give it a line 
 from fedmin.core.domain import Free
 from fedmin.domains.balls import Box, L1Ball, L2Ball, LinfBall, Simplex
 from fedmin.domains.groups import GroupL1Ball, KSparsePolytope
+from fedmin.domains.intersection import Intersection
 from fedmin.domains.nuclear import NuclearBall
 from fedmin.domains.penalties import L1Penalty, NuclearPenalty
 from fedmin.domains.product import Product
@@ -28,6 +29,7 @@ DOMAINS = {
     "product": Product,
     "l1penalty": L1Penalty,
     "nuclearpenalty": NuclearPenalty,
+    "intersection": Intersection,
 }
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "Box",
     "Entries",
     "GroupL1Ball",
+    "Intersection",
     "KSparsePolytope",
     "L0Ball",
     "L1Ball",
