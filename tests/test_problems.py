@@ -464,3 +464,37 @@ def test_the_old_name_of_ridge_weight_is_refused():
     assert Fields.__dataclass_fields__["curvature"].default == 1.0
     assert Still.ridge_weight is not Fields.ridge_weight
     assert fedmin.LeastSquares(3, l2=0.5).ridge_weight() == pytest.approx(0.25)
+
+
+def test_a_loss_of_ones_own_predicts(rng):
+    """As the user's function says, in the words of its link; and it may be declared convex."""
+
+    def logit(p, z):
+        return p["weights"] @ z + p["bias"]
+
+    def lost(p, z, y):
+        return jax.nn.softplus(jnp.where(y == 1, -logit(p, z), logit(p, z)))
+
+    start = {"weights": jnp.zeros(3), "bias": jnp.zeros(())}
+    own = fedmin.from_loss(lost, start, predict=logit, link="logit", features=3, convex=True)
+    assert own.convex
+    assert not fedmin.from_loss(lost, start).convex
+    z = rng.normal(size=(40, 3))
+    federation = fedmin.Federation.from_clients([(z, (z[:, 0] > 0).astype(int))])
+    ended = [
+        fedmin.minimize(problem, federation, fedmin.FedSGD(1.0), rounds=5).model
+        for problem in (own, fedmin.Logistic(3, bias=True))
+    ]
+    for name in ("scores", "predict", "predict_proba"):
+        ours, theirs = (getattr(model, name)(z) for model in ended)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+    wide = fedmin.Federation.from_clients([(np.ones((4, 5)), np.ones(4, int))])
+    with pytest.raises(ValueError, match="features=3"):
+        fedmin.minimize(own, wide, fedmin.FedSGD(), rounds=1)
+    with pytest.raises(ValueError, match="length of a row"):
+        fedmin.from_loss(lost, start, predict=logit)
+    with pytest.raises(ValueError, match="link"):
+        fedmin.from_loss(lost, start, predict=logit, features=3, link="probit")
+    several = fedmin.from_loss(lost, start, predict=logit, features=3, link="softmax")
+    with pytest.raises(ValueError, match="a logit a class"):
+        _ = several.classes

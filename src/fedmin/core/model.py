@@ -149,7 +149,7 @@ class Model:
     @property
     def linear(self) -> bool:
         """Whether there is a coefficient for each feature."""
-        return set(self._problem.parts) <= {"weights", "bias"}
+        return hasattr(self._problem, "layers") and set(self._problem.parts) <= {"weights", "bias"}
 
     @property
     def coefficients(self) -> np.ndarray:
