@@ -379,9 +379,47 @@ def test_a_site_without_a_class_is_named():
         read({"a": one, "b": {"x": [1.0, 3.0], "y": ["no", "no"]}}, outcome="y")
 
 
-def test_sparse_rows_are_told_where_they_go():
+def test_sparse_rows_and_datasets_of_pairs(rng):
+    x, y = rng.normal(size=(12, 3)) * (rng.random((12, 3)) < 0.5), rng.integers(0, 2, 12)
+
+    class Rows:  # what a Dataset of PyTorch is: rows by number
+        def __len__(self):
+            return len(x)
+
+        def __getitem__(self, i):
+            return x[i], y[i]
+
+    class Loader:  # as a DataLoader has one
+        dataset = Rows()
+
+    federations = [
+        read({"a": source}, outcome="y").federation(Prepare(scale="none"))
+        for source in ((x, y), (scipy.sparse.csr_matrix(x), y), Rows(), Loader())
+    ]
+    for other in federations[1:]:
+        np.testing.assert_array_equal(other.pool.x.values, federations[0].pool.x.values)
+        np.testing.assert_array_equal(other.pool.y, federations[0].pool.y)
+
+
+def test_what_is_too_sparse_or_no_pair_is_told_where_it_goes():
+    wide = scipy.sparse.random(3, 2000, 0.01).tocsr()
     with pytest.raises(ValueError, match=r"Federation.from_clients"):
-        read({"a": (scipy.sparse.eye(3).tocsr(), np.zeros(3))}, outcome="y")
+        read({"a": (wide, np.zeros(3))}, outcome="y")
+    with pytest.raises(TypeError, match="must have pairs"):
+        read({"a": [1, 2, 3]}, outcome="y")
+
+
+def test_the_most_frequent_value_fills_gaps():
+    times = [1.0] * 3 + [2.0] * 30 + [3.0] * 5
+    tables = {
+        "a": {"n": [*times, None], "w": ["p"] * 20 + ["q"] * 19, "y": [0, 1] * 19 + [0]},
+        "b": {"n": [*times, 9.0], "w": ["q"] * 38 + [None], "y": [0, 1] * 19 + [1]},
+    }
+    how = Prepare(missing="frequent", scale="none", bins=512)
+    number, word = read(tables, outcome="y").federation(how).about.preparation.columns
+    deviation = np.nanstd(np.array([v for t in tables.values() for v in t["n"]], float))
+    assert abs(number.fill - 2.0) <= 4 * deviation / 512 + 1e-12  # half a bin of 8 deviations
+    assert word.fill == "q"
 
 
 @pytest.mark.parametrize("where", ["rows", "replies"])

@@ -278,7 +278,10 @@ class Table:
         return replace(self, y=np.isin(self.y, chosen).astype(np.int32), classes=2, test=test)
 
     def standardized(self) -> Table:
-        """Columns to mean 0 and standard deviation 1, measured on the training rows.
+        """Columns to mean 0 and standard deviation 1, measured on the training rows of the table.
+
+        This is scaling by pooled rows: whoever calls it has all of them in one place. Sites that
+        keep their rows apart agree on means and scales by sums, with `fedmin.data.Prepare`.
 
         Sparse data are only scaled (by the standard deviation), never shifted: a shift would make
         them dense. Constant columns are left alone.

@@ -16,6 +16,7 @@ from fedmin.core.raw_rows import column_values
 from fedmin.data.formats.columns import column_names, read_columns
 from fedmin.data.formats.files import DataFileError
 
+MOST_SPARSE = 1000  # columns of a sparse matrix that may be prepared
 ENDINGS = (".csv", ".parquet", ".csv.gz")
 
 
@@ -110,14 +111,9 @@ def _is_pair(source: Any) -> bool:
 def _frame(site: str, source: Any, separator: str) -> Frame:
     if isinstance(source, str | Path):
         return frame_of(site, [Path(source)], separator)
-    matrix = source[0] if isinstance(source, tuple) and source else source
-    if scipy.sparse.issparse(matrix):
-        raise ValueError(
-            f"site {site}: a sparse matrix has no named columns; give it with its labels to "
-            f"fedmin.Federation.from_clients([(x, y), ...])"
-        )
+    source = _pairs(site, source)
     if isinstance(source, tuple) and _is_pair(source):
-        x, y = (np.asarray(each) for each in source)
+        x, y = (np.asarray(each) for each in (_dense(site, source[0]), source[1]))
         named = {f"x{j}": x[:, j] for j in range(x.shape[1])} | {"y": y}
         return _of_columns(site, named, "row")
     if isinstance(source, Mapping):
@@ -127,7 +123,35 @@ def _frame(site: str, source: Any, separator: str) -> Frame:
         return _of_columns(site, lists, "row")
     raise TypeError(
         f"site {site}: {type(source).__name__} is no table; give a file, a DataFrame of pandas or "
-        f"polars, a dict of columns, or a pair (x, y) of arrays"
+        f"polars, a dict of columns, a pair (x, y) of arrays, or a Dataset of such pairs"
+    )
+
+
+def _dense(site: str, x: Any) -> Any:
+    """The columns of a sparse matrix that has few of them."""
+    if not scipy.sparse.issparse(x):
+        return x
+    if x.shape[1] > MOST_SPARSE:
+        raise ValueError(
+            f"site {site}: a sparse matrix of {x.shape[1]} columns would be dense once prepared; "
+            f"give it as it is to fedmin.Federation.from_clients([(x, y), ...])"
+        )
+    return x.toarray()
+
+
+def _pairs(site: str, source: Any) -> Any:
+    """The arrays (x, y) of a Dataset of PyTorch, or of a DataLoader's: of rows (x, y) by number."""
+    source = getattr(source, "dataset", source)  # a DataLoader shuffles, and need not have all rows
+    known = isinstance(source, tuple | Mapping) or hasattr(source, "columns")
+    if known or not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
+        return source
+    rows = [source[i] for i in range(len(source))]
+    if not rows or any(not isinstance(row, tuple | list) or len(row) != 2 for row in rows):
+        raise TypeError(
+            f"site {site}: a Dataset must have pairs (x, y) of numbers and a label as its rows"
+        )
+    return np.stack([np.ravel(x) for x, _ in rows]), np.array(
+        [np.asarray(y).item() for _, y in rows]
     )
 
 

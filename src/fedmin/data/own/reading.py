@@ -133,7 +133,8 @@ def read(
     """The tables of several sites, checked: every mistake names site, file, row, column and remedy.
 
     files      CSV or Parquet: a list, a folder, or one with `client`; or {site: table}, where a
-               table is a file, a DataFrame of pandas or polars, a dict of columns, or a pair (x, y)
+               table is a file, a DataFrame of pandas or polars, a dict of columns, a pair (x, y)
+               (x may be sparse), or a Dataset or DataLoader of PyTorch
     outcome    the column that is predicted; words are labels, numbers are labels if `labels`
     features   what it is predicted from; all others, but for those in `without`, if left out
     id         a column that names each row, checked to do so once at a site
