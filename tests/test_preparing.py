@@ -3,6 +3,7 @@ killed; what a site's policy, log and file have to say of it."""
 
 import json
 import re
+import shutil
 import warnings
 
 import numpy as np
@@ -135,8 +136,10 @@ def test_in_real_processes(text, config, tmp_path):
     """Mutual TLS, plain and with secure sums, a site killed as soon as it has answered something:
     the loopback's bits."""
     text = text.replace("rounds = 3", "rounds = 1")
-    (config.folder / "real.toml").write_text(text)
-    deployed = prepare(Config.read(config.folder / "real.toml"), tmp_path / "parties")
+    for name in "abc":
+        shutil.copy(config.folder / f"{name}.csv", tmp_path)
+    (tmp_path / "real.toml").write_text(text)
+    deployed = prepare(Config.read(tmp_path / "real.toml"), tmp_path / "parties")
     environment = {**conftest.QUICKLY, "JAX_ENABLE_X64": "0"}
     parties = Parties(deployed, environment)
     try:
@@ -151,7 +154,7 @@ def test_in_real_processes(text, config, tmp_path):
     finally:
         parties.stop()
     (folder,) = folders_of([deployed.runs]).values()
-    found, quiet = load(folder), in_loopback(config.folder, environment, text)
+    found, quiet = load(folder), in_loopback(tmp_path, environment, text)
     np.testing.assert_array_equal(found.solution, quiet.solution)
     rounds = lambda kinds: {k: n for k, n in kinds.items() if not k.startswith("prepare")}
     assert rounds(found.ledger.by_kind()) == rounds(quiet.ledger.by_kind())
