@@ -47,13 +47,13 @@ WHOLE: list[tuple[Callable[..., Any], str, int]] = [
 ]  # fmt: skip
 
 # the ends of a field that has a number; an open end is not itself allowed
-INSIDE, OPEN = "[", "("
+INSIDE, OPEN, BELOW, BETWEEN = "[]", "(]", "[)", "()"  # whether the ends themselves are allowed
 NUMBERS: list[tuple[Callable[..., Any], str, str, float, float | None]] = [
     (fedmin.FedAvg, "step", OPEN, 0.0, None), (fedmin.FedAvg, "server_step", OPEN, 0.0, None),
     (fedmin.FedProx, "mu", INSIDE, 0.0, None), (fedmin.FedFW, "penalty", INSIDE, 0.0, None),
-    (fedmin.FedOpt, "beta1", INSIDE, 0.0, 1.0), (fedmin.FedOpt, "tau", OPEN, 0.0, None),
+    (fedmin.FedOpt, "beta1", BELOW, 0.0, 1.0), (fedmin.FedOpt, "tau", OPEN, 0.0, None),
     (lambda beta2: fedmin.FedOpt(second=fedmin.Adam(beta2)), "beta2", INSIDE, 0.0, 1.0),
-    (fedmin.FedDR, "alpha", OPEN, 0.0, 2.0), (fedmin.FedDR, "accuracy", INSIDE, 0.0, None),
+    (fedmin.FedDR, "alpha", BETWEEN, 0.0, 2.0), (fedmin.FedDR, "accuracy", INSIDE, 0.0, None),
     (fedmin.FedDR, "eta", OPEN, 0.0, None), (fedmin.FedNL, "alpha", OPEN, 0.0, 1.0),
     (fedmin.FedNL, "mu", OPEN, 0.0, None), (fedmin.DONE, "alpha", OPEN, 0.0, None),
     (fedmin.Clip, "norm", OPEN, 0.0, None), (fedmin.L2Ball, "radius", OPEN, 0.0, None),
@@ -100,13 +100,17 @@ def test_the_least_whole_number(make, field, least):
 @pytest.mark.parametrize(("make", "field", "end", "low", "high"), NUMBERS, ids=map(named, NUMBERS))
 def test_the_ends_of_a_number(make, field, end, low, high):
     make(**{field: low + TINY})
-    if end == INSIDE:
+    if end in (INSIDE, BELOW):
         make(**{field: low})
         refused(make, field, low - TINY)
     else:
         refused(make, field, low)
     if high is not None:
-        make(**{field: high})
+        if end in (BELOW, BETWEEN):
+            make(**{field: high - TINY})
+            refused(make, field, high)
+        else:
+            make(**{field: high})
         refused(make, field, high * (1 + TINY))
     refused(make, field, float("inf"))
     refused(make, field, float("nan"))

@@ -113,7 +113,7 @@ def all_pieces(text: str) -> list:
     [
         ("local_steps = 2", "local_step = 2", "line 17: fedavg has no 'local_step'; did you mean"),
         ("local_steps = 2", "local_steps = 0", "line 17: local_steps must be at least 1, got 0"),
-        ("[0.1, 0.4]", '"big"', "line 16: step must be a number or a table .*, got 'big'"),
+        ("[0.1, 0.4]", '"big"', "line 16: step must be a number or .auto. or a table .*, got 'big'"),
         ("[0.1, 0.4]", "[]", "line 16: step is an empty list"),
         ('"fedavg"', '"fedavgg"', "line 15: unknown method 'fedavgg'; did you mean 'fedavg'"),
         ("rounds = 3", "rounds = 2.5", "line 25: rounds must be a whole number, got 2.5"),
@@ -127,7 +127,11 @@ def all_pieces(text: str) -> list:
         ("seeds = [0, 7]", f"seeds = [{2**32}]", "line 26: seeds must be below 2.32 = 4294967296"),
         ("seeds = [0, 7]", "seeds = [true]", "line 26: seeds must be a list of whole numbers"),
         ("[0.1, 0.4]", "[0.1, 0.4, 0.1]", "line 16: step has 0.1 twice"),
-        ("[0.1, 0.4]", "true", "line 16: step must be a number or a table with a name, got True"),
+        (
+            "[0.1, 0.4]",
+            "true",
+            "line 16: step must be a number or 'auto' or a table with a name, got True",
+        ),
         ("standardize = true", 'standardize = "no"', "line 3: standardize must be true or false"),
         ("standardize = true", "standardize = 0", "line 3: standardize must be true or false"),
         ("standardize = true", "test_fraction = true", "line 3: test_fraction must be a number"),

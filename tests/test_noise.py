@@ -501,7 +501,7 @@ class Twice(fedmin.FedSGD):
 
 
 def test_a_batch_tells_one_gradient(tested):
-    with pytest.raises(ValueError, match="two gradients of one batch"):
+    with pytest.raises(ValueError, match="two gradients, or two choices, of one batch"):
         run(tested, Twice(batches=fedmin.PrivateRows(0.3, multiplier=1.0)))
 
 

@@ -62,7 +62,7 @@ def own_loss(x, rows):
 
 LIMITED = fedmin.subject_to(WORLD.problem, fedmin.NormAtMost(9.0))
 THIS = __name__
-SCALED = fedmin.chain(fedmin.Clip(1.0), fedmin.TopK(2))
+SHORT = {"method": fedmin.FedAvg(0.3), "channel": fedmin.chain(fedmin.Clip(1.0), fedmin.TopK(2))}
 UNDER = {"method": fedmin.SSCA(), "problem": LIMITED}
 CERTIFIED = {**UNDER, "certificate": True}
 OWN = {"problem": fedmin.from_loss(own_loss, jnp.zeros(4))}
@@ -71,7 +71,7 @@ CASES = [  # the policy, what is run, how the refusal begins
     ({"problems": ["softmax"]}, {}, "the run has the problem 'leastsquares'; the policy's prob"),
     ({"constraints": []}, UNDER, "the run has the constraint 'normatmost'; the policy's"),
     ({"channels": ["clip"]}, {}, "the run has the channel 'plain'; the policy's channels are 'c"),
-    ({"channels": ["clip"]}, {"channel": SCALED}, "the run has the channel 'topk'"),
+    ({"channels": ["clip"]}, SHORT, "the run has the channel 'topk'"),
     ({"metrics": []}, {}, "the run has the metric 'objective'; the policy's metrics are none"),
     ({"metrics": ["objective"]}, CERTIFIED, "the run has the metric 'certificate'; the policy's m"),
     ({"smallest_roster": 4}, {}, "the run has 3 clients; the policy's smallest_roster is 4"),
@@ -98,7 +98,7 @@ CASES = [  # the policy, what is run, how the refusal begins
 ALLOWED = [
     ({"methods": ["scaffold"], "problems": ["leastsquares"], "channels": ["plain"]}, {}),
     ({"constraints": ["normatmost"]}, UNDER),
-    ({"channels": ["clip", "topk"]}, {"channel": SCALED}),
+    ({"channels": ["clip", "topk"]}, SHORT),
     ({"metrics": ["objective"]}, {}),
     ({"metrics": ["objective", "certificate"]}, CERTIFIED),
     ({"metrics": []}, {"record": [fedmin.Support()]}),  # of the model alone

@@ -26,6 +26,8 @@ from fedmin.core.problem import Problem
 from fedmin.core.rows import Rows, Shard
 from fedmin.core.schedule import Auto, Stages
 
+Step = float | eqx.Module | Literal["auto"]
+
 
 class Stepping(Method):
     """A method with a step size, the first of its fields.
@@ -36,8 +38,7 @@ class Stepping(Method):
 
     guarded: ClassVar[bool] = False  # whether it takes step="auto"
 
-    # eta, a number or a schedule; "auto" where the method takes it
-    step: float | eqx.Module | Literal["auto"] = eqx.field(default=0.1, converter=schedule.step)
+    step: Step = eqx.field(default=0.1, converter=schedule.step)  # eta: number, schedule or "auto"
 
     def __check_init__(self):
         if not isinstance(self.step, Auto):

@@ -147,7 +147,7 @@ def write_safetensors(path: Path, tensors: Mapping[str, Any], about: Mapping[str
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder) / "a.safetensors"
     ...     write_safetensors(path, {"w": np.zeros(2, np.float32)}, {}).stat().st_size
-    80
+    104
     """
     kinds = {"float16": "F16", "float32": "F32", "float64": "F64"}
     header: dict[str, Any] = {"__metadata__": dict(about)}
