@@ -147,6 +147,32 @@ def test_homomorphic_sums_between_machines(tmp_path):
     assert found.ledger.by_kind()["up cipher"] == 3 * 3 * 262_656
 
 
+@pytest.mark.thorough
+def test_a_server_without_a_model_between_machines(tmp_path):
+    """Blind: every site ends with the model in a file of its own, the server's result has none."""
+    text = RUN.replace("rounds = 60\nevery = 20\ncheckpoint_rounds = 15", "rounds = 3\nevery = 3")
+    text += '[channel]\nname = "homomorphicsum"\nblind = true\n'
+    environment = {**conftest.QUICKLY, "JAX_ENABLE_X64": "0"}
+    deployed = prepare(Config(text), tmp_path / "parties", 3)
+    parties = Parties(deployed, environment)
+    try:
+        parties.start_server()
+        for name in deployed.names:
+            parties.start_site(name)
+        assert parties.wait(240) == 0
+    finally:
+        parties.stop()
+    (folder,) = folders_of([deployed.runs]).values()
+    found, quiet = load(folder), in_loopback(tmp_path, environment, text)
+    assert found.solution is None
+    assert "the model is at the sites" in found.reason
+    models = sorted((tmp_path / "parties").rglob("model.npy"))
+    assert len(models) == 3
+    for path in models:
+        np.testing.assert_allclose(np.load(path), quiet.solution, rtol=1e-5, atol=1e-6)
+    assert found.ledger.by_kind() == quiet.ledger.by_kind()
+
+
 def test_a_site_signs_with_those_whom_its_own_authority_knows(tmp_path):
     """A server's roster with a key that no certificate endorses is refused by the site."""
     roster = SimpleNamespace(clients=3, names=("a", "b", "c"), identities=())

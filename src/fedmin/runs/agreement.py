@@ -16,7 +16,6 @@ import tomli_w
 from fedmin.assembling import Known, assembled
 from fedmin.channels import Plain
 from fedmin.core import groups
-from fedmin.core.domain import Free
 from fedmin.core.environment import __version__
 from fedmin.core.fitting import numbers_to_count
 from fedmin.core.given import shares_of
@@ -24,10 +23,10 @@ from fedmin.core.participation import Everyone
 from fedmin.core.roster import ColumnOwners, Roster
 from fedmin.core.rows import Rows
 from fedmin.core.serialize import digest
-from fedmin.engines import private
 from fedmin.engines.round import Run
 from fedmin.engines.transports.grpc.frames import PROTOCOL
 from fedmin.runs.config import Config
+from fedmin.runs.costs import takes_certificate
 from fedmin.runs.document import ConfigError
 from fedmin.runs.grid import Job
 from fedmin.runs.own_tables import on_machines
@@ -257,8 +256,7 @@ def agree(
         chosen.get("channel", Plain()), chosen.get("record"), chosen.get("stop"),
         chosen.get("start"), certificate=True, rounds=chosen["rounds"],
     )  # fmt: skip
-    free = isinstance(problem.domain, Free) and not private.is_private(method, run.channel)
-    run = replace(run, certify=run.certify or free)  # as runs of files
+    run = replace(run, certify=run.certify or takes_certificate(run))  # as runs of files
     if run.channel.hides and numbers_to_count(problem, roster):
         raise ValueError(
             f"{run.channel} does not reach the counts of rows in each group: on machines the "

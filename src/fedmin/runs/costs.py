@@ -42,6 +42,13 @@ class Costs(NamedTuple):
         ]
 
 
+def takes_certificate(run: Run) -> bool:
+    """Whether a run from a file ends with |grad F| of its last model: over all of space, without
+    noise, and where the server has a model."""
+    noisy = private.is_private(run.method, run.channel)
+    return isinstance(run.problem.domain, Free) and not noisy and not run.channel.blind
+
+
 def fitted(job: Job) -> tuple[Pieces, Run]:
     """The pieces of a run and what they make; refuses those that do not fit, before any work.
 
@@ -56,8 +63,7 @@ def fitted(job: Job) -> tuple[Pieces, Run]:
             options.get("channel", Plain()), options.get("record"), options.get("stop"),
             certificate=True, rounds=options["rounds"],
         )  # fmt: skip
-        free = isinstance(problem.domain, Free) and not private.is_private(method, run.channel)
-        return found, replace(run, certify=run.certify or free)
+        return found, replace(run, certify=run.certify or takes_certificate(run))
     except (ValueError, TypeError) as error:
         named = str(error).startswith(type(method).__name__)  # else of two sections at once
         lacks = "domain" not in job.words and "over(problem" in str(error)
