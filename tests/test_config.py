@@ -113,7 +113,11 @@ def all_pieces(text: str) -> list:
     [
         ("local_steps = 2", "local_step = 2", "line 17: fedavg has no 'local_step'; did you mean"),
         ("local_steps = 2", "local_steps = 0", "line 17: local_steps must be at least 1, got 0"),
-        ("[0.1, 0.4]", '"big"', "line 16: step must be a number or .auto. or a table .*, got 'big'"),
+        (
+            "[0.1, 0.4]",
+            '"big"',
+            "line 16: step must be a number or .auto. or a table .*, got 'big'",
+        ),
         ("[0.1, 0.4]", "[]", "line 16: step is an empty list"),
         ('"fedavg"', '"fedavgg"', "line 15: unknown method 'fedavgg'; did you mean 'fedavg'"),
         ("rounds = 3", "rounds = 2.5", "line 25: rounds must be a whole number, got 2.5"),

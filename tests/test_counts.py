@@ -148,6 +148,14 @@ def test_a_site_whose_policy_says_no_counts_nothing(tmp_path, policy, words):
     assert all(line.when != PREPARING for path in tmp_path.rglob("*.log") for line in read(path))
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # two rounds are too few
+def test_a_policy_allows_such_limits_by_the_name_that_files_give_them(tmp_path):
+    """Also when their rows have been counted, and the problem holds them in another form."""
+    policy = 'constraints = ["grouplossatmost"]\nseeded = true'
+    outcome, _, _ = doors.served(CASES["groups"][0], tmp_path, policy=policy)
+    assert outcome.result.rounds == 2
+
+
 def test_a_question_that_no_run_needs_is_refused(tmp_path):
     """A server that asks for counts of a run without limits on groups learns nothing."""
     text = CASES["groups"][0]

@@ -305,7 +305,7 @@ def modules_in(value: Any) -> Iterator[str]:
 def _constraints(problem: Any) -> list[Any]:
     found: list[Any] = []
     while isinstance(problem, Wrapped):
-        found += getattr(problem, "limits", ())
+        found += [limit.given for limit in getattr(problem, "limits", ())]
         problem = problem.inner
     return found
 

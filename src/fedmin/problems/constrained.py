@@ -34,6 +34,11 @@ class Constraint(eqx.Module):
     """
 
     @property
+    def given(self) -> "Constraint":
+        """As a person gave it: what it was before rows were counted."""
+        return self
+
+    @property
     def count(self) -> int:
         """How many they are."""
         return 1

@@ -214,21 +214,21 @@ class CountedGroups(Constraint):
     # other rows are counted anew
 
     @property
-    def _given(self) -> GroupLossAtMost:
+    def given(self) -> GroupLossAtMost:
         limits = dict(zip(self.groups, self.limits, strict=True))
         return GroupLossAtMost(limits, self.column, self.by)
 
     def check(self, features):
-        self._given.check(features)
+        self.given.check(features)
 
     def counted(self, roster):
-        return self._given.counted(roster)
+        return self.given.counted(roster)
 
     def tally(self, rows, roster):
-        return self._given.tally(rows, roster)
+        return self.given.tally(rows, roster)
 
     def fitted(self, counts, roster):
-        return self._given.fitted(counts, roster)
+        return self.given.fitted(counts, roster)
 
 
 def _of(limit: GroupLossAtMost | CountedGroups, rows: Rows) -> Any:
