@@ -13,6 +13,7 @@ CODE = """\
 print(result.privacy)      # who learnt what, in words
 print(result.ledger)       # every byte, by kind of message"""
 WORDS = {
+    "counts": "how many of its rows are in each group",
     "digest": "a hash of its rows (for the certificate)",
     "keys": "public keys",
     "sealed": "shares that are sealed for the others",
