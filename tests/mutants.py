@@ -192,7 +192,9 @@ def main() -> None:
     if asked.again or asked.go_on:
         lines = before.get("changes", [])
     if asked.again:
-        head = {"where": before["where"], "against": against if asked.near else before["against"]}
+        # the first figure is of tests that had not seen these changes; the later one is not
+        head = {key: before[key] for key in ("where", "against")}
+        head["at first"] = before.get("at first", f"{before['noticed']} of {before['that count']}")
         asked.seed = before["seed"]
         left = [x for x in lines if x["outcome"] != "noticed" and re.search(asked.only, x["file"])]
         again = [(x, found_again(x)) for x in left if judged_as(x) not in before.get("judged", {})]
@@ -220,9 +222,9 @@ def main() -> None:
             kept = {**head, **summary(lines, before.get("judged", {}), asked.seed)}
             asked.out.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
         copy.close()
-    print(
-        f"{kept['noticed']} of {kept['that count']} noticed; next: python -m tests.reliability page"
-    )
+    found = summary(lines, before.get("judged", {}), asked.seed)
+    print(f"{found['noticed']} of {found['that count']} noticed", end="; ")
+    print("next: python -m tests.reliability page")
 
 
 def judged_as(line: dict[str, Any]) -> str:

@@ -162,7 +162,7 @@ PROMISES = [
         "A change of the code is noticed by a test.",
         "the whole suite",
         "{tried} changes (seed {seed}; {where}) against {against}, {that count} of them not "
-        "equivalent: **{noticed} noticed**",
+        "equivalent: **{noticed} noticed**{later}",
         "make mutants",
     ),
 ]
@@ -209,7 +209,9 @@ def _said(promise: Promise, known: dict[str, Any]) -> str:
         return f"{promise.figures} |"
     if promise.key not in known:
         return "**not measured yet** |"
-    figures = {"accepted": 0, "refused": 0, **known[promise.key]}
+    figures = {"accepted": 0, "refused": 0, "later": "", **known[promise.key]}
+    if first := figures.get("at first"):
+        figures["later"] = f" after tests were written for survivors (at first {first})"
     when = figures.pop("date") + (f", `{figures['commit']}`" if "commit" in figures else "")
     return f"{promise.figures.format(**figures)} | {when}"
 
