@@ -34,8 +34,8 @@ NOUNS = [
     "federation", "problem", "wrapped", "fitting", "column_problem", "method", "protocol",
     "channel", "participation", "ledger",
     "metrics", "stopping", "measured", "kkt", "certificate", "constants", "privacy",
-    "result_files", "model_files", "model_origin", "model_table", "onnx_graph", "estimator",
-    "model", "result",
+    "result_files", "model_origin", "inference", "model_files", "model_table", "statistics",
+    "onnx_graph", "estimator", "model", "result",
 ]  # fmt: skip
 FILES = sorted(PACKAGE.rglob("*.py"))
 

@@ -56,6 +56,7 @@ from fedmin.core.result import Result
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows, rows
 from fedmin.core.schedule import Auto, ConvexSteps, NonconvexSteps, Power, Stages, StochasticSteps
+from fedmin.core.statistics import Statistics
 from fedmin.core.stopping import KKT, Budget, Gap, Rule, Stop
 from fedmin.domains import (
     Box,
@@ -253,6 +254,7 @@ __all__ = [
     "Measure",
     "Model",
     "NoModelError",
+    "Statistics",
     "Metric",
     "Objective",
     "Scores",

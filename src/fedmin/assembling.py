@@ -15,6 +15,7 @@ from fedmin.core.column_problem import OnColumns, SplitProblem, starting_at
 from fedmin.core.domain import Free
 from fedmin.core.federation import Federation
 from fedmin.core.fitting import fitted
+from fedmin.core.inference import check_inference
 from fedmin.core.method import Method
 from fedmin.core.metrics import Metric, Objective, Optimality, Scores, WolfeGap
 from fedmin.core.participation import Participation
@@ -41,6 +42,7 @@ def assemble(
     start: Any = None,
     certificate: bool = False,
     rounds: int | None = None,
+    statistics: bool = False,
 ) -> Run:
     """Refuse pieces that do not fit together; else the run they make.
 
@@ -61,7 +63,7 @@ def assemble(
     roster = federation.roster(participation.everyone)
     return assembled(
         problem, roster, known, method, participation, channel, record, stop, start, certificate,
-        rounds,
+        rounds, statistics,
     )  # fmt: skip
 
 
@@ -87,6 +89,7 @@ def assembled(
     start: Any = None,
     certificate: bool = False,
     rounds: int | None = None,
+    statistics: bool = False,
 ) -> Run:
     """The same for a party that has a roster, and of the rows only its own."""
     checks.is_a("method", method, Method, "FedAvg(step=0.1)")
@@ -115,7 +118,10 @@ def assembled(
     # a certificate is measured without noise: a run with noise has none
     shown = not noisy and not channel.blind  # nor has a run whose server has no model
     certify = certificate and ("constraints" in method.handles or over_atoms) and shown
-    run = Run(problem, method, channel, participation, record, stop, start, certify, known.told)
+    if statistics:
+        check_inference(problem, roster, channel, noisy)
+    rest = (start, certify, known.told, statistics)
+    run = Run(problem, method, channel, participation, record, stop, *rest)
     run = private.fitted(run, roster, rounds)
     if start is not None:
         _check_begins(run, roster)

@@ -58,6 +58,7 @@ def minimize(
     engine: Engine | None = None,
     progress: Show = None,
     certificate: bool = True,
+    statistics: bool = False,
     checkpoint: Checkpoint | None = None,
     interrupt: Interrupt | None = None,
     tap: str | Path | None = None,
@@ -78,6 +79,8 @@ def minimize(
     progress       a bar on standard error: yes, no, or only at a terminal (None); or a function
                    that is told how far the run is
     certificate    measure the last model on all rows, under constraints or over a set with atoms
+    statistics     `Result.statistics`: standard errors, intervals and tests of LeastSquares,
+                   Logistic and Poisson models, from sums of all sites
     checkpoint     where to keep what is needed to go on after a crash, and how often
     interrupt      a function that is asked between rounds whether to stop: "", or why. Without it
                    Ctrl-C raises KeyboardInterrupt, and the last checkpoint is there to go on from
@@ -94,7 +97,7 @@ def minimize(
     """
     run = assemble(
         problem, federation, method, participation, channel, record, stop, start, certificate,
-        rounds,
+        rounds, statistics,
     )  # fmt: skip
     return carry_out(
         run, federation, rounds=rounds, seed=seed, every=every, engine=engine, progress=progress,

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedmin.core.environment import __version__
+from fedmin.core.inference import Inference
 from fedmin.core.model_files import model_words, read_model_words, write_safetensors
 from fedmin.core.model_origin import (
     data_of,
@@ -31,6 +32,7 @@ from fedmin.core.problem import Problem, cut
 from fedmin.core.raw_rows import number, plain_numbers, prepared, raw_columns
 from fedmin.core.rows import rows
 from fedmin.core.serialize import name_of
+from fedmin.core.statistics import Statistics
 
 AT_ONCE = 4096  # rows that a network sees at a time
 
@@ -74,6 +76,7 @@ class Model:
     run: Mapping[str, Any] = field(default_factory=dict)  # method, rounds, seed, status
     citations: tuple[str, ...] = ()  # keys of references.bib
     version: str = __version__
+    inference: Inference | None = None  # what `statistics` are made of
 
     @classmethod
     def of(cls, result: Any) -> "Model":
@@ -95,7 +98,7 @@ class Model:
         return cls(
             problem, np.asarray(result.solution), replace(about, lines=(), exact=()),
             limits_of(result), domain_of(result.problem), summary_of(result.certificate),
-            data_of(result), run, cited,
+            data_of(result), run, cited, inference=result.inference,
         )  # fmt: skip
 
     # ------------------------------------------------------------ what it is
@@ -199,6 +202,12 @@ class Model:
                 "it: Model.load(path, problem=...)"
             )
         return self.problem
+
+    @cached_property
+    def statistics(self) -> Statistics | None:
+        """Standard errors, intervals and tests of the coefficients; None if none were taken."""
+        found = self.inference
+        return None if found is None else Statistics.of(found, self.features, self.scales)
 
     # ------------------------------------------------------------ what it predicts
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedmin.core.files import write_whole, write_words
+from fedmin.core.inference import Inference
 from fedmin.core.kept import DamagedError, check_words, read_words
 from fedmin.core.preparation import About, Preparation
 from fedmin.core.problem import Problem
@@ -21,7 +22,7 @@ FORM: dict[str, Any] = {
     "format": int, "sha256": str, "fedmin": str, "problem": dict, "features": list[str],
     "outcome": str, "classes": list[str] | None, "preparation": dict | None, "parameters": dict,
     "limits": list[dict], "set": str, "certificate": dict, "data": dict, "run": dict,
-    "citations": list[str], "coefficients": dict,
+    "citations": list[str], "coefficients": dict, "statistics": dict | None,
 }  # fmt: skip
 BAD_WORDS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError)
 
@@ -38,7 +39,7 @@ def model_words(model: Any, path: Path) -> Path:
         "run": serialize(dict(model.run)), "citations": list(model.citations),
         "data": serialize(dict(model.data)), "features": list(about.names),
         "preparation": prepared, "problem": serialize(model.problem),
-        "parameters": _packed(np.asarray(model.x)),
+        "parameters": _packed(np.asarray(model.x)), "statistics": _of_inference(model.inference),
     }  # fmt: skip
     write_words(path, words)
     return path
@@ -84,8 +85,44 @@ def read_model_words(path: Path, also: Iterable[type], problem: Problem | None) 
     return {
         "problem": problem, "x": x, "about": about, "limits": tuple(words["limits"]),
         "domain": words["set"], "certificate": words["certificate"], "data": words["data"],
+        "inference": _inference(path, words.get("statistics"), len(x)),
         "run": words["run"], "citations": tuple(words["citations"]), "version": words["fedmin"],
     }  # fmt: skip
+
+
+ARRAYS = ("estimate", "fisher", "clustered")
+OF_INFERENCE: dict[str, Any] = {
+    "estimate": dict, "fisher": dict, "clustered": dict | None, "active": list[int],
+    "link": Literal["identity", "log", "logit"], "bias": bool, "rows": float, "sites": int,
+    "log_likelihood": float, "deviance": float, "distance": float, "notes": list[str],
+}  # fmt: skip
+
+
+def _of_inference(found: Inference | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    words = found._asdict() | {"active": found.active.tolist(), "notes": list(found.notes)}
+    return words | {k: None if words[k] is None else _packed(words[k]) for k in ARRAYS}
+
+
+def _inference(path: Path, words: Any, size: int) -> Inference | None:
+    if words is None:
+        return None
+    check_words(path, words, OF_INFERENCE)
+    active = np.array(words["active"], int)
+    if not len(active) or (np.diff(active) <= 0).any() or active[0] < 0 or active[-1] >= size:
+        raise DamagedError(path, "its statistics are of parameters that it does not have")
+    count = len(active)
+    shapes = {"estimate": (size,), "fisher": (count, count), "clustered": (count, count)}
+    arrays: dict[str, Any] = {"clustered": None}
+    for name in ARRAYS:
+        if words[name] is not None:
+            found = _unpacked(path, words[name])
+            if found.size != np.prod(shapes[name]):
+                raise DamagedError(path, f"{name} of its statistics has {found.size} numbers")
+            arrays[name] = found.reshape(shapes[name])
+    plain = {k: words[k] for k in OF_INFERENCE if k not in ARRAYS}
+    return Inference(**plain | arrays | {"active": active, "notes": tuple(words["notes"])})
 
 
 def _problem(words: Any, also: Iterable[type]) -> tuple[Problem | None, int]:

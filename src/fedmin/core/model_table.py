@@ -15,6 +15,8 @@ def described(model: Any) -> str:
         return f"{model!r}: {len(model.x)} parameters"
     lines = [headline(model), ""]
     lines += coefficient_lines(model) if model.linear else _tensor_lines(model)
+    if model.inference is not None:
+        lines += ["", str(model.statistics)]
     lines += ["", *_notes(model)]
     return "\n".join(lines)
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from fedmin.core.certificate import Certificate
 from fedmin.core.files import digest_of, write_words
+from fedmin.core.inference import Inference
 from fedmin.core.kept import (
     DamagedError,
     check_history,
@@ -38,6 +39,7 @@ from fedmin.core.result_files import (
     write_csv,
 )
 from fedmin.core.serialize import deserialize, serialize
+from fedmin.core.statistics import Statistics
 
 RISING = re.compile("accuracy|precision|recall|f1")  # in folders that do not say it
 WORDS = ("rounds", "seed", "status", "reason", "compile_seconds", "run_seconds")
@@ -94,6 +96,7 @@ class Result:
     shown: Privacy | None = None  # see `privacy`
     about: About | None = None  # the columns behind the rows, where they were read from tables
     kept_model: Model | None = None  # that a folder has; see `model`
+    inference: Inference | None = None  # what `statistics` are made of, on the prepared scale
 
     @property
     def model(self) -> Model:
@@ -107,6 +110,11 @@ class Result:
     def privacy(self) -> Privacy | None:
         """Who learnt what, of how many at once, and what noise has spent; None if not known."""
         return None if self.shown is None else self.shown.spending(self.history)
+
+    @property
+    def statistics(self) -> Statistics | None:
+        """Standard errors, intervals, tests, where `minimize(..., statistics=True)` took them."""
+        return self.model.statistics
 
     @property
     def best_feasible(self) -> Any:

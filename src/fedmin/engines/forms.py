@@ -54,7 +54,7 @@ class Step(NamedTuple):
 class Purpose(NamedTuple):
     """The trips that belong together: of a round, or of an evaluation."""
 
-    name: str  # "training", "evaluation" or "certificate"
+    name: str  # "training", "evaluation", "certificate" or "statistics"
     first: int  # the number of its first trip on the wire
     channel: Channel
     forms: tuple[TripForm, ...]

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fedmin.channels import Plain
 from fedmin.core import payload
 from fedmin.core.channel import Channel, Cohort
+from fedmin.core.inference import Fit
 from fedmin.core.method import Exchange, Gathered, Method, Now, Relay, Sum, Trip
 from fedmin.core.protocol import Leg, Part
 from fedmin.core.roster import Roster
@@ -46,11 +48,12 @@ class Messages(NamedTuple):
     evaluation: Purpose
     states: Training
     certificate: Purpose | None = None  # where the run takes one
+    statistics: Purpose | None = None  # where it takes some
 
     @property
     def purposes(self) -> tuple[Purpose, ...]:
         """All of them."""
-        found = (self.training, self.evaluation, self.certificate)
+        found = (self.training, self.evaluation, self.certificate, self.statistics)
         return tuple(purpose for purpose in found if purpose is not None)
 
     @property
@@ -99,9 +102,12 @@ def values_leg(run: Run, roster: Roster, training: Training) -> Leg:
     return Leg(VALUES, up=up, asks=1, sees=sees, summed=True)
 
 
+FITTING = ("newton", "statistics")  # legs of statistics
+
+
 def of_session(leg: Leg | None) -> bool:
     """Whether a leg is the session's own, and no channel's."""
-    return leg is not None and (leg is DIGEST or leg.name == VALUES)
+    return leg is not None and (leg is DIGEST or leg.name in (VALUES, *FITTING))
 
 
 def certificate_purpose(run: Run, roster: Roster) -> Purpose:
@@ -114,6 +120,24 @@ def certificate_purpose(run: Run, roster: Roster) -> Purpose:
     return SHAPES.get(("certificate", form_of(run, roster.unnamed())), make)
 
 
+def statistics_purpose(run: Run) -> Purpose:
+    """The trips by which statistics are taken: sums in double precision, which no program computes
+    but the sites themselves (core/inference.py)."""
+    size, kind = run.problem.size(), "float64"
+    slopes = {"information": Part((size, size), kind), "slope": Part((size,), kind)}
+    rest = {"meat": Part((size, size), kind), "totals": Part((3,), kind)}
+    down, sees = {"model": Part((size,), kind)}, "each client's sums over its rows"
+    step = Leg(FITTING[0], down, slopes, sees=sees)
+    last = Leg(FITTING[1], down, {**slopes, **rest}, sees=sees)
+    nobody: Any = lambda *_: None
+    form = TripForm(
+        Exchange(nobody, nobody, nobody), {}, {}, {}, (), ()
+    )  # never made: legs are all
+    legs = [*[step] * Fit.steps(run.problem), last]
+    steps = tuple(Step(0, leg) for leg in legs)
+    return Purpose("statistics", wire.STATISTICS, Plain(), (form,), steps)
+
+
 def _messages(run: Run, roster: Roster) -> Messages:
     training = training_of(run, roster)
     look = _look(run, roster, "evaluation", wire.EVALUATION)
@@ -121,7 +145,8 @@ def _messages(run: Run, roster: Roster) -> Messages:
         last = Step(len(look.forms) - 1, values_leg(run, roster, training))
         look = look._replace(steps=(*look.steps, last))
     certificate = certificate_purpose(run, roster) if run.certify else None
-    return Messages(training.purpose, look, training, certificate)
+    statistics = statistics_purpose(run) if run.statistics else None
+    return Messages(training.purpose, look, training, certificate, statistics)
 
 
 def _look(run: Run, roster: Roster, name: str, first: int) -> Purpose:

@@ -43,6 +43,7 @@ class Run(eqx.Module):
     start: Array | None = None  # the first model, if it is not the problem's own
     certify: bool = eqx.field(default=False, static=True)  # the last model, on all rows
     told: tuple[Release, ...] = eqx.field(default=(), static=True)  # with noise, before round 0
+    statistics: bool = eqx.field(default=False, static=True)  # of the last model, on all rows
 
     @property
     def origin(self) -> Problem:

@@ -43,11 +43,12 @@ def count_lines(problem: Problem, roster: Roster) -> list[tuple[Line, int]]:
     return [(Line(0, "up", {"counts": 16 * (wanted + 1)}, kind="prepare"), clients)]
 
 
-def certificate_lines(look: Purpose, population: int) -> list[tuple[Line, int]]:
-    """What the look at the last model weighs that a certificate takes, and how many messages."""
+def lines_at_the_end(look: Purpose, population: int) -> list[tuple[Line, int]]:
+    """What a look at the last model weighs, for a certificate or for statistics, and how many
+    messages there are."""
     lines = [line for k in range(len(look.steps)) for line in _lines(look, k, population)]
     return [
-        (replace(line, parts=line.sizes(population), kind=f"certificate {line.kind}".strip(),
+        (replace(line, parts=line.sizes(population), kind=f"{look.name} {line.kind}".strip(),
                  entry={}, group=None), line.messages(population))
         for line in lines
     ]  # fmt: skip

@@ -21,7 +21,8 @@ SETUP, TRAINING, EVALUATION, CERTIFICATE = "setup", "training", "evaluation", "c
 PREPARING = "before the run"  # what is counted over all sites so that the run can be built
 # how the ledger's kinds begin
 BEFORE = {
-    EVALUATION: "evaluation ", CERTIFICATE: "evaluation certificate ", PREPARING: "prepare "
+    EVALUATION: "evaluation ", CERTIFICATE: "evaluation certificate ", PREPARING: "prepare ",
+    "statistics": "evaluation statistics ",
 }  # fmt: skip
 REPLY = "reply"  # the kind of message that is in the server's ledger
 COMING = "coming in"  # when a site says who it is and what it has built, outside of any run's trips
@@ -33,7 +34,7 @@ class Departure(NamedTuple):
     time: str
     run: str
     round: int
-    when: str  # "setup", "training", "evaluation" or "certificate"; "coming in", "before the run"
+    when: str  # "setup", "training", "evaluation", ..; "coming in", "before the run"
     trip: int
     leg: str  # of the channel's own trips its name; "" for the method's
     kind: str  # "reply"; or "fault", "kept", "lost": counted apart

@@ -41,7 +41,7 @@ class Policy:
     problems: Names | None = None  # `fedmin list problems`
     constraints: Names | None = None  # `fedmin list constraints`
     channels: Names | None = None  # `fedmin list channels`; of a chain every stage counts
-    metrics: Names | None = None  # measured on the site's rows, and "certificate"; [] is none
+    metrics: Names | None = None  # on the site's rows, "certificate", "statistics"; [] is none
     smallest_roster: int = 1  # clients of the run
     smallest_cohort: int = 1  # clients that a round is over, at least
     smallest_sum: int = 1  # replies that are seen added up only; 1: single ones too
@@ -188,6 +188,7 @@ class Policy:
     def _of_names(self, run: Any, name: str) -> str:
         constraints = _constraints(run.problem)
         metrics = [*map(_name, _measured(run.record)), *(["certificate"] if run.certify else [])]
+        metrics += ["statistics"] if run.statistics else []
         return (
             self._among("method", [_name(run.method)], self.methods, "methods")
             or self._among("problem", [_name(innermost(run.problem))], self.problems, "problems")
@@ -235,9 +236,11 @@ class Policy:
         alone = any(not isinstance(t, Exchange) or t.reduce != "sum" for t in trips)
         least = 1 if alone or learns.each else learns.least
         what = f"replies of {_name(run.method)} through {_name(run.channel)}"
-        if least >= self.smallest_sum and (run.certify or _measured(run.record)):
+        looked = run.certify or run.statistics or _measured(run.record)
+        if least >= self.smallest_sum and looked:
             looks = run.channel.for_evaluation()
-            least = 1 if looks is None or looks.learns.each else looks.learns.least
+            alone = looks is None or looks.learns.each or run.statistics
+            least = 1 if looks is None or alone else looks.learns.least
             what = "what is measured on the site's rows"
         if least >= self.smallest_sum:
             return ""

@@ -32,13 +32,16 @@ def model_figure(model: Any, path: str | Path) -> Path:
         shift = 0.6 * ((k + 0.5) / len(effects) - 0.5)
         at = np.arange(len(order)) - shift
         ax.plot(row[order], at, "o", color=color, label=label, markersize=5)
-        if not several:
+        if model.statistics is not None:
+            ax.hlines(at, *_intervals(model)[order].T, color=color, linewidth=1.5)
+        elif not several:
             ax.hlines(at, 0, row[order], color=color, linewidth=1.5, alpha=0.5)
     ax.axvline(0, color="#555555", linewidth=0.8)
     ax.set_yticks(range(len(order)), [shown[j] for j in order])
     ax.set_ylim(-0.7, len(order) - 0.3)
     what = {"logit": "log-odds", "log": "log of the mean", "softmax": "logits"}
-    ax.set_xlabel(f"change of the {what.get(model.link, model.about.outcome)}")
+    sure = ", with 95 % intervals" if model.statistics is not None else ""
+    ax.set_xlabel(f"change of the {what.get(model.link, model.about.outcome)}{sure}")
     if model.link in ("logit", "log"):
         _ratios(ax, "odds ratio" if model.link == "logit" else "rate ratio")
     if several:
@@ -49,6 +52,19 @@ def model_figure(model: Any, path: str | Path) -> Path:
     path = Path(path)
     picture.savefig(path, dpi=144)
     return path
+
+
+def _intervals(model: Any) -> np.ndarray:
+    """f64[features, 2]: 95 % intervals by the scale of each feature; 0 of those that do not count.
+
+    Intervals are around the maximum of the likelihood, which the run's model is close to.
+    """
+    found = np.zeros((len(model.features), 2))
+    for name, interval in zip(model.statistics.names, model.statistics.intervals(), strict=True):
+        if name in model.features:
+            j = model.features.index(name)
+            found[j] = interval * model.scales[1][j]
+    return found
 
 
 def _ratios(ax: Any, name: str) -> None:

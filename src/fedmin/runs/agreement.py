@@ -255,6 +255,7 @@ def agree(
         problem, roster, known, method, chosen.get("participation", Everyone()),
         chosen.get("channel", Plain()), chosen.get("record"), chosen.get("stop"),
         chosen.get("start"), certificate=True, rounds=chosen["rounds"],
+        statistics=chosen.get("statistics", False),
     )  # fmt: skip
     run = replace(run, certify=run.certify or takes_certificate(run))  # as runs of files
     if run.channel.hides and numbers_to_count(problem, roster):

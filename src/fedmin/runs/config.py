@@ -34,6 +34,7 @@ from fedmin.runs.values import pick
 RUN_KEYS: dict[str, Any] = {
     "rounds": int, "seeds": list[int], "every": int, "record": list[str | dict], "stop": dict,
     "engine": str, "checkpoint_rounds": int, "checkpoint_seconds": float, "log": list[str],
+    "statistics": bool,
 }  # fmt: skip
 RUN_COUNTS = ("rounds", "every", "checkpoint_rounds")  # 1 at least
 

@@ -62,6 +62,7 @@ def fitted(job: Job) -> tuple[Pieces, Run]:
             problem, federation, method, options.get("participation", Everyone()),
             options.get("channel", Plain()), options.get("record"), options.get("stop"),
             certificate=True, rounds=options["rounds"],
+            statistics=options.get("statistics", False),
         )  # fmt: skip
         return found, replace(run, certify=run.certify or takes_certificate(run))
     except (ValueError, TypeError) as error:

@@ -191,6 +191,8 @@ def options(document: Document, words: Words) -> dict[str, Any]:
         found["engine"] = pick(document, "run.engine", run["engine"], KINDS["engines"])()
     if "record" in run:
         found["record"] = [_metric(document, each) for each in run["record"]]
+    if run.get("statistics"):
+        found["statistics"] = True
     if "stop" in run:
         found["stop"] = make(document, "run.stop", run["stop"], KINDS["rules"])
     return found

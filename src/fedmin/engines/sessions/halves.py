@@ -4,6 +4,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedmin.core.certificate import certificate_of
+from fedmin.core.inference import SingularError
 from fedmin.core.ledger import Trips
-from fedmin.core.measured import Measured
 from fedmin.core.result import Result
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows
@@ -29,7 +30,7 @@ from fedmin.engines.sessions.server import ServerSession
 from fedmin.engines.sessions.site import run_name
 from fedmin.engines.sessions.tap import Tap, Tapped
 from fedmin.engines.sessions.transport import Journaled, RestartedError, Transport
-from fedmin.engines.weighing import certificate_lines, ledger_of
+from fedmin.engines.weighing import ledger_of, lines_at_the_end
 
 
 class Halves(Stepper):
@@ -197,20 +198,21 @@ class Halves(Stepper):
             raise ValueError("the model could not be measured before the first round")
         return self.server.values
 
-    def certify(self, t: int) -> Measured | None:
-        """Look at the last model, after t rounds, for a certificate; None if that fails, and why.
+    def look_back(self, name: str, t: int) -> Any:
+        """What a look at the last model found, after t rounds; None if it failed, and why.
 
         A run that has ended is not lost because a site is.
         """
         try:
-            self._phase(t, self.server.open_certificate)
-        except QuorumError as error:
-            warnings.warn(f"no certificate: {error}", RuntimeWarning, stacklevel=2)
-            return None
-        if self.server.measured is None:
-            words = "no certificate: the sums or slopes of the last model are not finite"
-            warnings.warn(words, RuntimeWarning, stacklevel=2)
-        return self.server.measured
+            self._phase(t, partial(self.server.open_last, name))
+            measured, fit = self.server.measured, self.server.looks.fit
+            found = measured if name == "certificate" else fit.found
+            why = "the sums or slopes of the last model are not finite" if found is None else ""
+        except (QuorumError, SingularError) as error:
+            found, why = None, str(error)
+        if why:
+            warnings.warn(f"no {name}: {why}", RuntimeWarning, stacklevel=2)
+        return found
 
     def _phase(self, t: int, open: Callable[[int], None]) -> None:
         """Carry all trips of a phase; from its beginning again if clients need new keys."""
@@ -298,9 +300,10 @@ def run_halves(
             stepper, ledger_of(server.messages, roster.clients), roster.names,
             title=type(run.method).__name__, settings=settings, keeper=keeper,
         )  # fmt: skip
-        book, measured = driven.books[0], None
-        if run.certify and book.status != "diverged":
-            measured = stepper.certify(book.done)
+        book, last = driven.books[0], {}
+        for name, wanted in (("certificate", run.certify), ("statistics", run.statistics)):
+            if wanted and book.status != "diverged":
+                last[name] = stepper.look_back(name, book.done)
         states = transport.states()
     finally:
         transport.close()
@@ -311,14 +314,15 @@ def run_halves(
             ended = states[0].server
             states = [SiteState(each.client, each.memory) for each in states]
         sites = jax.tree.map(lambda *a: jnp.stack(a), *states)
-    look = server.messages.certificate
-    if measured is not None and look is not None:
-        book.ledger.certificate = certificate_lines(look, roster.clients)
+    for name in [name for name, found in last.items() if found is not None]:
+        look = getattr(server.messages, name)
+        book.ledger.certificate += lines_at_the_end(look, roster.clients)
     result = result_of(
         run, book, State(ended, sites), roster.clients, seed=seed,
         compile_seconds=driven.compile_seconds, run_seconds=driven.run_seconds,
-        absent=tuple(server.absent),
+        absent=tuple(server.absent), inference=last.get("statistics"),
     )  # fmt: skip
+    measured = last.get("certificate")
     if measured is None:
         return result
     return replace(result, certificate=certificate_of(result, measured))

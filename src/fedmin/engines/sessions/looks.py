@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from fedmin.core.inference import Fit
 from fedmin.core.measured import Measured, data_of
 from fedmin.core.roster import Roster
 from fedmin.engines.measuring import certifying, evaluation
@@ -23,9 +24,14 @@ class Looks:
         self.name = "evaluation"
         self.state: Any = None
         self.digests: dict[int, bytes] = {}  # of each client's rows
+        self.problem = run.problem
+        self.fit: Any = None  # where statistics are looked for, and what they are
 
     def begin(self, name: str, x: Any) -> bool:
         """Look at this model; whether that takes any trip."""
+        if name == "statistics":
+            self.fit = Fit(self.problem, x, self.roster.clients, self.roster.by_rows)
+            return True
         look = self.each[name]
         self.name, self.digests = name, {}
         self.state = look.start(x) if look.trips else None

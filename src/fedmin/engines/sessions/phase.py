@@ -10,12 +10,13 @@ from fedmin.core.method import complete
 from fedmin.core.protocol import Occasion, ProtocolError, ServerRole
 from fedmin.core.roster import Roster
 from fedmin.engines.forms import Purpose, Step
-from fedmin.engines.messages import of_session
+from fedmin.engines.messages import FITTING, of_session
 from fedmin.engines.round import NOBODY, SERVER
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.seal import key_like
 from fedmin.engines.sessions.wire import Envelope, MessageError
 
+AT_THE_END = ("certificate", "statistics")  # looks at the last model, by all clients
 SETUP_TRIPS = 2  # own keys up, everybody's down
 
 
@@ -118,7 +119,7 @@ class Phase:
         if leg is not None and leg.asks != "everyone":
             return 0.0
         purpose = self.purpose
-        if purpose is None or purpose.name == "certificate" or self.roster.owners is not None:
+        if purpose is None or purpose.name in AT_THE_END or self.roster.owners is not None:
             return 1.0
         return 1.0 if any(complete(form.trip) for form in purpose.forms) else quorum
 
@@ -168,7 +169,8 @@ class Phase:
     @property
     def finite(self) -> bool:
         """Whether all numbers of a reply must be finite; what is recorded need not be."""
-        return not of_session(self.step.leg)
+        leg = self.step.leg
+        return not of_session(leg) or (leg is not None and leg.name in FITTING)
 
     def leg_checked(self, i: int, reply: Any) -> Any:
         """A reply, unless it is of a leg and the channel refuses it."""

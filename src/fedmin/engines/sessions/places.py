@@ -5,10 +5,17 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from fedmin.core.protocol import ProtocolError
+from fedmin.core.roster import Roster
+from fedmin.core.serialize import digest
 from fedmin.engines.forms import Purpose
 from fedmin.engines.messages import Messages
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.wire import Envelope, MessageError
+
+
+def run_name(run: Any, roster: Roster, seed: int) -> bytes:
+    """Eight bytes that name a run: both halves compute them from what they were told."""
+    return bytes.fromhex(digest([run, roster, seed]))[:8]
 
 
 @contextmanager
@@ -38,9 +45,14 @@ class Place(NamedTuple):
 
     def within(self, messages: Messages) -> tuple[Purpose, int]:
         """What it is a trip of, and the number of its step there."""
-        step = self.trip - (wire.CERTIFICATE - wire.EVALUATION)
         if self.phase == 1:
             return messages.training, self.trip
+        step = self.trip - (wire.STATISTICS - wire.EVALUATION)
+        if step >= 0:
+            if messages.statistics is None:
+                raise MessageError("this run takes no statistics")
+            return messages.statistics, step
+        step = self.trip - (wire.CERTIFICATE - wire.EVALUATION)
         if step < 0:
             return messages.evaluation, self.trip
         if messages.certificate is None:

@@ -103,8 +103,7 @@ class ServerSession:
 
     def open_round(self, t: int) -> None:
         """A round: who takes part is drawn from the run's seed."""
-        cohort = drawn(self.run, self.key, t, self.roster.clients)
-        self._open(self.messages.training, t, *cohort)
+        self._open(self.messages.training, t, *drawn(self.run, self.key, t, self.roster.clients))
 
     def open_evaluation(self, t: int) -> None:
         """A look at the model after t rounds; `values` has it when there is no more to ask."""
@@ -114,12 +113,11 @@ class ServerSession:
         elif not self.looks.begin("evaluation", self.run.method.solution(self.state.method)):
             self._finish_evaluation()
 
-    def open_certificate(self, t: int) -> None:
-        """A look at the last model, after t rounds, for a certificate; `measured` has it then."""
-        assert self.messages.certificate is not None
+    def open_last(self, name: str, t: int) -> None:
+        """Look at the last model, for a "certificate" (`measured`) or "statistics" (`looks`)."""
         self.measured = None
-        self.looks.begin("certificate", self.run.method.solution(self.state.method))
-        self._open(self.messages.certificate, t, *self._everyone())
+        self.looks.begin(name, self.run.method.solution(self.state.method))
+        self._open(getattr(self.messages, name), t, *self._everyone())
 
     def _everyone(self) -> tuple[np.ndarray, np.ndarray]:
         clients = self.roster.clients
@@ -152,7 +150,8 @@ class ServerSession:
         if leg is not None and leg.name == VALUES:
             return {there[phase.round % len(there)]: {}}
         if of_session(leg):
-            return {i: {} for i in there}
+            said = {"model": self.looks.fit.x} if purpose.name == "statistics" else {}
+            return dict.fromkeys(there, said)
         if leg is not None:
             return {i: dict(m) for i, m in phase.said(leg.name, there).items()}
         trip, down = purpose.forms[e].trip, {}
@@ -271,6 +270,8 @@ class ServerSession:
             self.looks.digests = {i: reply["digest"].tobytes() for i, reply in replies.items()}
         elif leg is not None and leg.name == VALUES:
             (self.values,) = (reply[VALUES] for reply in replies.values())
+        elif phase.purpose.name == "statistics":
+            self.looks.fit.took([replies[i] for i in sorted(replies)])
         elif leg is not None:
             phase.playing().took(leg.name, replies)
         elif isinstance(form.trip, Relay):

@@ -15,13 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedmin.core.environment import __version__
+from fedmin.core.inference import site_sums
 from fedmin.core.method import Relay
 from fedmin.core.protocol import Occasion, Protocol, ProtocolError, SiteRole
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows
 from fedmin.core.serialize import digest
 from fedmin.engines.forms import ALONG, Purpose
-from fedmin.engines.messages import DIGEST, VALUES, Messages, messages_of, of_session
+from fedmin.engines.messages import DIGEST, FITTING, VALUES, Messages, messages_of, of_session
 from fedmin.engines.round import (
     SERVER,
     Notice,
@@ -38,16 +39,10 @@ from fedmin.engines.sessions.diary import Answered, Diary
 from fedmin.engines.sessions.files import Files
 from fedmin.engines.sessions.keeping import hear_again, keep_or_go_back
 from fedmin.engines.sessions.packets import ClientError, Packets
-from fedmin.engines.sessions.places import Place, check_place, refusing
+from fedmin.engines.sessions.places import Place, check_place, refusing, run_name
 from fedmin.engines.sessions.programs import Programs, site_program
 from fedmin.engines.sessions.replica import Replica
 from fedmin.engines.sessions.wire import Envelope, MessageError
-
-
-def run_name(run: Run, roster: Roster, seed: int) -> bytes:
-    """Eight bytes that name a run: both halves compute them from what they were told."""
-    return bytes.fromhex(digest([run, roster, seed]))[:8]
-
 
 LOOK_AHEAD = 10_000  # rounds in which a client looks for the next one that it is in
 
@@ -86,7 +81,7 @@ class SiteSession:
         self.messages = messages_of(run, roster) if messages is None else messages
         self.key = jax.random.key(seed)
         self.secret = self.key if secret is None else secret
-        self.rows, self.unnamed = roster.view(me, rows), roster.unnamed()
+        self.rows, self.unnamed, self.own_rows = roster.view(me, rows), roster.unnamed(), rows
         self.programs = Programs(self.run, self.unnamed, site_program)
         blind = self.run.channel.blind
         place = None if folder is None else Path(folder)
@@ -239,6 +234,10 @@ class SiteSession:
                 opened = self.role[1].opened(noisy=True)
                 told = self.replica.told(purpose, place.round, e, opened, self.state.server)
             return "reply", {VALUES: told}, self.state
+        if leg is not None and leg.name in FITTING:
+            x = wire.decode(data, leg.form("down", 0), finite=True)[1]["model"]
+            sums = site_sums(self.run.problem, x, self.own_rows, "meat" in leg.up)
+            return "reply", sums, self.state
         protocol = purpose.forms[e].protocol
         clients = () if protocol is None else self.drawn(place)
         if leg is not None and protocol is not None:

@@ -30,6 +30,7 @@ CHECKSUM = slice(HEADER.size - 4, HEADER.size)
 KINDS = ("ask", "reply", "fault", "keep", "back", "kept", "packet", "state", "lost")
 EVALUATION = 0x4000  # the numbers of its trips begin here
 CERTIFICATE = 0x6000  # and those of the look that a certificate takes
+STATISTICS = 0x7000  # and those of its statistics
 SETUP = 0x8000  # and those of the exchange of keys, before any round
 PREPARE = 0xA000  # and those of preparing columns, before there is a run
 NO_RUN = bytes(8)

@@ -1,5 +1,6 @@
 """The simulator: a whole federation in one process, at the speed of hand-written JAX."""
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,17 +10,23 @@ import numpy as np
 from fedmin.core import checks
 from fedmin.core.certificate import certificate_of
 from fedmin.core.federation import Federation
+from fedmin.core.inference import Fit, Inference, SingularError, site_sums
 from fedmin.core.ledger import Ledger
 from fedmin.core.measured import measured_on
 from fedmin.core.result import Result
 from fedmin.core.serialize import digest
 from fedmin.engines.drive import Engine, Segment, Settings, Stepper, drive, result_of
-from fedmin.engines.messages import certificate_purpose, messages_of, reports_of
+from fedmin.engines.messages import (
+    certificate_purpose,
+    messages_of,
+    reports_of,
+    statistics_purpose,
+)
 from fedmin.engines.round import Run
 from fedmin.engines.sessions.checkpoint import Keeper, belongings
 from fedmin.engines.simulator.layout import Data, lay_out
 from fedmin.engines.simulator.program import SEGMENT, ProgramSpec, programs
-from fedmin.engines.weighing import certificate_lines, ledger_of
+from fedmin.engines.weighing import ledger_of, lines_at_the_end
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,8 @@ class Simulator(Engine):
 
     def run(self, run: Run, federation: Federation, settings: Settings) -> Result:
         """Run and return the result."""
-        bare = replace(run, certify=False, told=())  # what is compiled does not depend on it
+        # what is compiled does not depend on them
+        bare = replace(run, certify=False, told=(), statistics=False)
         spec, data, ledger = self.prepare(bare, federation)
         seed, every = settings.seed, settings.every
         stepper = Compiled(spec, bare, data, jax.random.key(seed), every, settings.rounds)
@@ -69,10 +77,12 @@ class Simulator(Engine):
         book, certified = driven.books[0], run.certify and driven.books[0].status != "diverged"
         if certified:  # what it would take if the rows were not here
             look = certificate_purpose(run, federation.roster(run.participation.everyone))
-            book.ledger.certificate = certificate_lines(look, federation.num_clients)
+            book.ledger.certificate = lines_at_the_end(look, federation.num_clients)
+        inference = _inferred(run, federation, stepper.state.server, book)
         result = result_of(
             run, book, stepper.state, federation.num_clients, seed=seed,
             compile_seconds=driven.compile_seconds, run_seconds=driven.run_seconds,
+            inference=inference,
         )  # fmt: skip
         if not certified:
             return result
@@ -95,6 +105,25 @@ class Simulator(Engine):
         owned = bool(jax.tree.leaves((messages.states.client, memories)))
         spec = ProgramSpec(devices, chunk, names, owned, batched)
         return spec, lay_out(federation, roster, devices), ledger_of(messages, population)
+
+
+def _inferred(run: Run, federation: Federation, server: Any, book: Any) -> Inference | None:
+    """The statistics of the last model, by the sums that every client would send."""
+    if not run.statistics or book.status == "diverged":
+        return None
+    clients = range(federation.num_clients)
+    fit = Fit(run.problem, run.method.solution(server.method), len(clients), federation.by_rows)
+    steps = Fit.steps(run.problem)
+    try:
+        for k in range(steps + 1):
+            fit.took([
+                site_sums(run.problem, fit.x, federation.client(i), k == steps) for i in clients
+            ])  # fmt: skip
+    except SingularError as error:
+        warnings.warn(f"no statistics: {error}", RuntimeWarning, stacklevel=2)
+        return None
+    book.ledger.certificate += lines_at_the_end(statistics_purpose(run), len(clients))
+    return fit.found
 
 
 class Compiled(Stepper):
