@@ -15,8 +15,8 @@ from fedmin.core.channel import Channel
 from fedmin.core.federation import Federation
 from fedmin.core.method import Method
 from fedmin.core.metrics import Metric, Objective
+from fedmin.core.model_origin import about_of
 from fedmin.core.participation import Everyone, Participation
-from fedmin.core.preparation import About
 from fedmin.core.problem import Problem
 from fedmin.core.result import Result
 from fedmin.core.roster import Roster
@@ -143,17 +143,10 @@ def carry_out(
     result = judged(engine.run(run, federation, settings), run, federation)
     prepared = [] if federation.about is None else federation.about.lines
     result.ledger.prepared = [*prepared, *count_lines(run.problem, roster)]
-    result = replace(result, about=_about(federation))
+    result = replace(result, about=about_of(federation))
     result = private.accounted(result, run, roster, spent)
     warn(result, run, stacklevel=4)
     return result
-
-
-def _about(federation: Federation) -> About | None:
-    """What is known of the columns; those of several parties have the numbers that they had."""
-    if federation.about is None and federation.columns:
-        return About(tuple(f"x{j}" for j in np.concatenate(federation.columns)))
-    return federation.about
 
 
 def exposed(run: Run, roster: Roster) -> list[str]:
@@ -294,7 +287,7 @@ def sweep(
     checks.is_a("engine", engine, Simulator, "Simulator()")
     found = run_many(engine, run, federation, over or {}, seeds=seeds, rounds=rounds, every=every)
     roster = federation.roster(run.participation.everyone)
-    about = _about(federation)
+    about = about_of(federation)
     ended = (judged(replace(each, about=about), run, federation, measure=False) for each in found)
     return Sweep(private.accounted(each, run, roster) for each in ended)
 

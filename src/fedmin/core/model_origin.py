@@ -2,8 +2,19 @@
 
 from typing import Any
 
+import numpy as np
+
+from fedmin.core.federation import Federation
+from fedmin.core.preparation import About
 from fedmin.core.problem import Problem
 from fedmin.core.wrapped import Wrapped
+
+
+def about_of(federation: Federation) -> About | None:
+    """What is known of the columns; those of several parties have the numbers that they had."""
+    if federation.about is None and federation.columns:
+        return About(tuple(f"x{j}" for j in np.concatenate(federation.columns)))
+    return federation.about
 
 
 def unwrapped(problem: Any) -> Any:
