@@ -33,9 +33,9 @@ NOUNS = [
     "preparation", "raw_rows", "layers",
     "federation", "problem", "wrapped", "fitting", "column_problem", "method", "protocol",
     "channel", "participation", "ledger",
-    "metrics", "stopping", "measured", "kkt", "certificate", "constants", "privacy",
-    "result_files", "model_origin", "inference", "model_files", "model_table", "statistics",
-    "onnx_graph", "estimator", "model", "result",
+    "metrics", "prediction_metrics", "stopping", "measured", "kkt", "certificate", "constants",
+    "privacy", "result_files", "model_origin", "inference", "model_files", "model_table",
+    "statistics", "onnx_graph", "estimator", "model", "result",
 ]  # fmt: skip
 FILES = sorted(PACKAGE.rglob("*.py"))
 

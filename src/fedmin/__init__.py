@@ -295,6 +295,7 @@ __all__ = [
 _ROOMS = {
     "fedmin.core.payload": ("Block", "Concatenated", "Eigenpairs", "LowRank", "Payload", "Signs",
                             "Sparse"),
+    "fedmin.core.prediction_metrics": ("Auc", "Calibration", "Confusion", "LogLoss", "R2"),
     "fedmin.core.matrix": ("Dense", "Matrix", "SparseRows"),
     "fedmin.core.rows": ("Columns", "Shard"),
     "fedmin.core.roster": ("ColumnOwners",),
