@@ -43,7 +43,7 @@ from fedmin.core.metrics import (
     Support,
     WolfeGap,
 )
-from fedmin.core.model import Model, NoModelError
+from fedmin.core.model import Model
 from fedmin.core.participation import (
     Bernoulli,
     Cyclic,
@@ -56,7 +56,6 @@ from fedmin.core.result import Result
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows, rows
 from fedmin.core.schedule import Auto, ConvexSteps, NonconvexSteps, Power, Stages, StochasticSteps
-from fedmin.core.statistics import Statistics
 from fedmin.core.stopping import KKT, Budget, Gap, Rule, Stop
 from fedmin.domains import (
     Box,
@@ -253,8 +252,6 @@ __all__ = [
     "GradientNorm",
     "Measure",
     "Model",
-    "NoModelError",
-    "Statistics",
     "Metric",
     "Objective",
     "Scores",
@@ -296,6 +293,8 @@ _ROOMS = {
     "fedmin.core.payload": ("Block", "Concatenated", "Eigenpairs", "LowRank", "Payload", "Signs",
                             "Sparse"),
     "fedmin.core.prediction_metrics": ("Auc", "Calibration", "Confusion", "LogLoss", "R2"),
+    "fedmin.core.statistics": ("Statistics",),
+    "fedmin.core.model": ("NoModelError",),
     "fedmin.core.matrix": ("Dense", "Matrix", "SparseRows"),
     "fedmin.core.rows": ("Columns", "Shard"),
     "fedmin.core.roster": ("ColumnOwners",),
