@@ -94,7 +94,8 @@ def _labels(target: Target, public: Public) -> tuple[Any, float | None, float | 
         return target.y, None, None
     count = len(target.z)
     whole, seen = _asked(target)
-    found = inversion.infer_labels(whole, seen, public.mean, count, public.classes, target.given)
+    guess = jnp.asarray(public.mean, target.z.dtype)
+    found = inversion.infer_labels(whole, seen, guess, count, public.classes, target.given)
     if count == 1 and target.layer is not None and target.layer[0] == public.classes:
         found = inversion.lone_label(target.seen, *target.layer)
     common = np.full(count, public.common)
