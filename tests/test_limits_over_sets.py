@@ -90,16 +90,27 @@ def dual_value(domain, nu, g, q, v, a, tau, c) -> float:
     return a @ nu + b @ w + k * w @ w
 
 
+def in_the_way(domain, g, q, v, a, tau, c):
+    """The same with levels between those at the set's free minimum and at the least of the first
+    constraint: that one can be met and is in the way, and its multiplier lies between 0 and c."""
+    ends = (np.asarray(domain.project(jnp.asarray(z))) for z in (-g / (2 * q), -v[0] / (2 * tau)))
+    free, low = (v @ w + tau * w @ w for w in ends)
+    return g, q, v, -(free + low) / 2 - np.where(free > low, 0, 1 + low - free), tau, 1e4
+
+
 @pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("name", SETS)
 def test_no_solver_finds_better_in_the_set(name, count):
-    """32 problems a set and count: as good as Clarabel's to 1e-6, and proved best by the dual."""
+    """20 problems a set and count: as good as Clarabel's to 1e-6, and proved best by the dual."""
     domain, touched = SETS[name], 0
-    for number, kind in enumerate(KINDS[:4]):
-        for seed in range(8):
-            problem = instance(kind, count, 1000 * count + 100 * number + seed)
+    for number, kind in enumerate((*KINDS[:3], "in the way")):
+        for seed in range(5):
+            made = "plain" if kind == "in the way" else kind
+            problem = instance(made, count, 1000 * count + 100 * number + seed)
             problem = tuple(part[..., :3] if np.ndim(part) and part.shape[-1] == 8 else part
                             for part in problem)  # fmt: skip  # one shape, one program
+            if kind == "in the way":
+                problem = in_the_way(domain, *problem)
             c = problem[-1]
             w, nu, slack = (np.asarray(part) for part in solved(domain, *problem))
             ours = objective(w, *problem)
@@ -113,7 +124,7 @@ def test_no_solver_finds_better_in_the_set(name, count):
             level = problem[3] + problem[2] @ w + problem[4] * w @ w
             np.testing.assert_allclose(slack, np.maximum(level, 0), rtol=1e-6, atol=1e-8)
             touched += bool(np.any((nu > 0) & (nu < c)))
-    assert touched >= 1  # multipliers that are hard to find, inside their range, are among them
+    assert touched >= 5  # the multipliers that are hard to find are among them
 
 
 def test_without_constraints_it_is_the_projection():
@@ -205,7 +216,6 @@ def test_a_run_ends_at_the_minimum_of_both(world, domain):
     assert 0 < world.losses(middle)[0] - lowest <= worse.gap
 
 
-@pytest.mark.filterwarnings("ignore:.*exceeds a constraint:RuntimeWarning")
 def test_every_model_of_a_run_is_in_the_set(world):
     """Also with steps that are shorter than whole: means of points of a convex set."""
     domain = fedmin.Simplex(1.0)

@@ -140,6 +140,9 @@ def _best(dual: _Dual, nu: Array, m: Array | int) -> Array:
 def _search(dual: _Dual, start: Array) -> Array:
     """The best multipliers: all by Newton's step, then one after the other, until nothing moves."""
     tiny = jnp.finfo(dual.a.dtype).eps
+    # more active constraints than ways within a face of the set: the Hessian is singular
+    ridges = jnp.asarray([tiny, tiny**0.5, tiny**0.25], dual.a.dtype)
+    lengths = jnp.asarray(STEPS, dual.a.dtype)
 
     def free(nu, slope):
         return ~(((nu <= 0) & (slope <= 0)) | ((nu >= dual.c) & (slope >= 0)))
@@ -161,17 +164,23 @@ def _search(dual: _Dual, start: Array) -> Array:
     def newton(nu, known):
         _, slope, _ = _at(dual, nu)
         moves = free(nu, slope)
+        slope = jnp.where(moves, slope, 0)
         curve = jnp.where(moves[:, None] & moves, _curve(dual, nu), 0)
-        ridge = (4 * tiny) * jnp.trace(curve) + jnp.finfo(nu.dtype).tiny
-        solid = curve + jnp.diag(jnp.where(moves, ridge, 1))
-        way = jnp.where(moves, jnp.linalg.solve(solid, jnp.where(moves, slope, 0)), 0)
+        scale = jnp.trace(curve) + jnp.finfo(nu.dtype).tiny
 
-        def tried(length, best):
-            there = jnp.clip(nu + length * jnp.nan_to_num(way), 0, dual.c)
-            return pick((there, judged(there)), best)
+        def tried(i, best):
+            ridge, length = ridges[i // len(STEPS)], lengths[i % len(STEPS)]
+            solid = curve + jnp.diag(jnp.where(moves, ridge * scale, 1))
+            way = jnp.where(moves, jnp.nan_to_num(jnp.linalg.solve(solid, slope)), 0)
+            # where the dual grows along a ray the step is too long: up to the first bound on it
+            room = jnp.where(way > 0, dual.c - nu, nu) / jnp.where(way == 0, 1, jnp.abs(way))
+            most = jnp.min(jnp.where(way == 0, jnp.inf, room))
+            for far in (length, length * jnp.where(jnp.isfinite(most), most, 0)):
+                there = jnp.clip(nu + far * way, 0, dual.c)
+                best = pick((there, judged(there)), best)
+            return best
 
-        lengths = jnp.asarray(STEPS, nu.dtype)
-        return lax.fori_loop(0, len(STEPS), lambda i, b: tried(lengths[i], b), (nu, known))[0]
+        return lax.fori_loop(0, len(STEPS) * len(ridges), tried, (nu, known))[0]
 
     def turn(carry):
         nu, known, i, _ = carry
