@@ -60,9 +60,15 @@ def test_the_sample_is_the_seeds():
 
 
 def test_a_change_is_found_again_where_its_line_has_moved_to():
-    (change,) = mutants.sample(1, seed=3)
-    words = mutants.shown(change)
-    assert mutants.found_again({**words, "line": 1}) == change
+    """A line that stands twice in its file is the nearer one; any other is found from anywhere."""
+    drawn = {one: mutants.shown(one) for one in mutants.sample(20, seed=3)}
+    for change, words in drawn.items():
+        assert mutants.found_again({**words, "line": change.line}).line == change.line
+        found = mutants.found_again({**words, "line": 1})
+        assert mutants.shown(found)["before"] == words["before"]
+        assert found.line <= change.line
+    assert any(mutants.found_again({**words, "line": 1}) == one for one, words in drawn.items())
+    words = drawn[next(iter(drawn))]
     assert mutants.found_again({**words, "before": "gone"}) is None
 
 
