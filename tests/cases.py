@@ -83,9 +83,12 @@ def sparse_newton(step: float, memory: int, tau: int = 2) -> Central:
         for _ in range(rounds):
             new = gradient(z)
             s, y = z - x, new - g
+            # F(z) - F(x), by Gauss's rule for the integral of the slope on the way
+            at, weight = np.polynomial.legendre.leggauss(40)
+            slopes = [gradient(x + (1 + a) / 2 * s) @ s for a in at]
             if y @ s > 1e-6 * np.linalg.norm(s) * np.linalg.norm(y):
                 pairs = [*pairs, (s, y)][-memory:]
-            if (g + new) @ s <= 0:
+            if weight @ slopes <= 0:
                 x, g, mu = z, new, max(1, mu / 2)
             else:
                 mu = 4 * mu

@@ -335,3 +335,20 @@ WRONG = [
 def test_bad_numbers_are_refused(make, error, words):
     with pytest.raises(error, match=words):
         make()
+
+
+@pytest.mark.parametrize("step", [None, 0.1, 100.0])
+def test_sparse_newton_goes_down_from_any_first_step(step):
+    """Columns of lengths from 1 to 100: F never rises, also from a wild first step."""
+    rng = np.random.default_rng(3)
+    scale = np.array([1.0, 10.0, 100.0, 3.0])
+    z = rng.standard_normal((80, 4)) * scale
+    score = z @ (np.array([2.0, 0.0, 1.0, 0.0]) / scale) + 0.5 * rng.standard_normal(80)
+    y = (score > 0).astype(int)
+    clients = tuple((z[i::4], y[i::4]) for i in range(4))
+    problem = fedmin.over(fedmin.Logistic(4, l2=1e-3), fedmin.L0Ball(2))
+    world = known.World(problem, clients)
+    result = run(world, fedmin.SparseNewton(step), rounds=60)
+    values = np.asarray(result.history["objective"])
+    assert np.all(np.diff(values) <= 1e-12)
+    assert values[-1] < 0.7 * values[0]

@@ -19,6 +19,13 @@ def value(problem: Problem, x: Array, rows: Shard) -> Array:
     return total / weight + problem.regularizer(x)
 
 
+def along_gradient(problem: Problem, x: Array, rows: Shard) -> Array:
+    """g.H g/|g|^2 of f_i at x: how the gradient changes along itself."""
+    g = problem.grad(x, rows)
+    square = g @ g
+    return g @ problem.hvp(x, g, rows) / jnp.where(square > 0, square, 1)
+
+
 def steepest(problem: Problem, x: Array, rows: Shard) -> Array:
     """The largest |curvature| of f_i at x, from the gradient on by the power method."""
     tiny = jnp.finfo(x.dtype).tiny
