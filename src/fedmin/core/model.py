@@ -116,6 +116,8 @@ class Model:
     @property
     def inputs(self) -> tuple[str, ...]:
         """The raw columns that it needs; columns of an array are in this order."""
+        if self.about.inputs:
+            return self.about.inputs
         if self.preparation is None:
             # where columns lie with several parties, the model has them in the parties' order
             order = {f"x{j}": j for j in range(len(self.features))}

@@ -23,6 +23,7 @@ FORM: dict[str, Any] = {
     "outcome": str, "classes": list[str] | None, "preparation": dict | None, "parameters": dict,
     "limits": list[dict], "set": str, "certificate": dict, "data": dict, "run": dict,
     "citations": list[str], "coefficients": dict, "statistics": dict | None,
+    "inputs": list[str] | None, "scaled": str | None,
 }  # fmt: skip
 BAD_WORDS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError)
 
@@ -40,6 +41,7 @@ def model_words(model: Any, path: Path) -> Path:
         "data": serialize(dict(model.data)), "features": list(about.names),
         "preparation": prepared, "problem": serialize(model.problem),
         "parameters": _packed(np.asarray(model.x)), "statistics": _of_inference(model.inference),
+        "inputs": list(about.inputs), "scaled": about.scaled,
     }  # fmt: skip
     write_words(path, words)
     return path
@@ -161,7 +163,13 @@ def _about(path: Path, words: Mapping[str, Any]) -> About:
         if prepared.names != tuple(words["features"]):
             raise DamagedError(path, "its features are not those of its preparation")
     classes = None if words["classes"] is None else tuple(words["classes"])
-    return About(tuple(words["features"]), prepared, words["outcome"], classes)
+    inputs = tuple(words.get("inputs") or ())
+    if inputs and sorted(inputs) != sorted(words["features"]):
+        raise DamagedError(path, "its inputs are not the columns of its features")
+    return About(
+        tuple(words["features"]), prepared, words["outcome"], classes,
+        inputs=inputs, scaled=words.get("scaled") or "",
+    )  # fmt: skip
 
 
 def _check_preparation(prepared: Preparation) -> None:

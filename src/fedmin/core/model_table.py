@@ -68,6 +68,8 @@ def _tensor_lines(model: Any) -> list[str]:
 
 def _notes(model: Any) -> list[str]:
     found = []
+    if model.about.scaled:
+        found.append(f"columns: {model.about.scaled}; a unit of one is its unit after that")
     if model.about.preparation is not None:
         found += _prepared(model.about.preparation)
     if model.domain:

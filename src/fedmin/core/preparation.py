@@ -176,6 +176,8 @@ class About:
     exact: tuple[tuple[np.ndarray, ...], ...] = ()  # each site's x, y, weights in double precision
     hidden: bool = False  # nobody saw a single site's sums
     told: tuple[Release, ...] | None = None  # all that preparing told, with noise; None: without
+    inputs: tuple[str, ...] = ()  # the raw columns in their own order, where that is another one
+    scaled: str = ""  # what was done to all columns before anybody had rows, in words
 
 
 def _column(words: Mapping[str, Any]) -> Number | Category:

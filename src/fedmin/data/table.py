@@ -19,6 +19,7 @@ from fedmin.data.table_checks import (
     check_columns,
     check_groups,
     check_ids,
+    check_names,
 )
 
 __all__ = ["Table"]
@@ -81,11 +82,7 @@ class Table:
             else:
                 put("y", as_labels(self.name, self.y, n, self.classes))
         if self.feature_names is not None:
-            put("feature_names", tuple(str(name) for name in self.feature_names))
-            if len(self.feature_names) != d:
-                raise ValueError(
-                    f"{self.name}: {len(self.feature_names)} feature names for {d} columns"
-                )
+            put("feature_names", check_names(self.name, self.feature_names, d))
         if self.ids is not None:
             put("ids", check_ids(self.name, self.ids, n))
         if self.image_shape is not None:
@@ -291,7 +288,7 @@ class Table:
         True
         """
         mean, std = moments(self.x)
-        return self._affine(None if self.sparse else mean, nonzero(std))
+        return self._affine(None if self.sparse else mean, nonzero(std), "standardized")
 
     def scaled(self, how: str = "max") -> Table:
         """Columns or rows to a common size, measured on the training rows.
@@ -305,21 +302,27 @@ class Table:
         1.0
         """
         if how == "max":
-            return self._affine(None, nonzero(column_max(self.x)))
+            return self._affine(None, nonzero(column_max(self.x)), "divided by their largest value")
         if how == "minmax":
             if self.sparse:
                 raise ValueError(f"{self.name}: scaled('minmax') would make it dense; use 'max'")
             low, high = self.x.min(axis=0), self.x.max(axis=0)
-            return self._affine(low, nonzero(high - low))
+            return self._affine(low, nonzero(high - low), "mapped to [0, 1]")
         if how == "rows":
             test = None if self.test is None else self.test.scaled("rows")
-            return replace(self, x=unit_rows(self.x), test=test)
+            words = "rows divided by their length"
+            return replace(self, x=unit_rows(self.x), test=test, meta=self._told(words))
         raise ValueError(f"{self.name}: scaled({how!r}); it takes 'max', 'minmax' or 'rows'")
 
-    def _affine(self, shift, scale) -> Table:
-        test = None if self.test is None else self.test._affine(shift, scale)
+    def _affine(self, shift, scale, words: str) -> Table:
+        test = None if self.test is None else self.test._affine(shift, scale, words)
         if self.sparse:
             x = (self.x @ sp.diags_array(1.0 / scale)).tocsr()
         else:
             x = (self.x - (0.0 if shift is None else shift)) / scale
-        return replace(self, x=x, test=test)
+        return replace(self, x=x, test=test, meta=self._told(f"{words} by all rows of the table"))
+
+    def _told(self, words: str) -> dict[str, Any]:
+        """`meta` with what was done to the columns, which a model of them tells its readers."""
+        before = self.meta.get("scaled")
+        return {**self.meta, "scaled": words if before is None else f"{before}, then {words}"}

@@ -82,6 +82,21 @@ def check_ids(name: str, ids, rows: int) -> np.ndarray:
     return _one_per_row(name, "ids", ids, rows)
 
 
+def check_names(name: str, names: Sequence[object], columns: int) -> tuple[str, ...]:
+    """One name a column, no two alike: a model finds its columns by them."""
+    found = tuple(str(each) for each in names)
+    if len(found) != columns:
+        raise ValueError(f"{name}: {len(found)} feature names for {columns} columns")
+    twice = (
+        sorted({each for each in found if found.count(each) > 1})
+        if len(set(found)) < columns
+        else []
+    )
+    if twice:
+        raise ValueError(f"{name}: two columns are called {twice[0]!r}; give each its own name")
+    return found
+
+
 def check_columns(name: str, columns: Mapping, features: int) -> dict[str, np.ndarray]:
     """Every column owned by exactly one party."""
     owned = {str(party): np.asarray(index, dtype=np.int64) for party, index in columns.items()}

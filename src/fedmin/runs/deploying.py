@@ -123,7 +123,10 @@ def _copy(job: Job, deployed: Deployed) -> None:
 def _cut(job: Job, federation: Federation, deployed: Deployed, image: Any) -> None:
     for i, name in enumerate(deployed.names):
         path = deployed.site_file(name).parent / "rows.npz"
-        save_rows(path, federation.client(i), federation.classes, image, federation.groups)
+        names = () if federation.about is None else federation.about.names
+        if federation.columns:
+            names = names[federation.starts[i] :][: federation.sizes[i]]
+        save_rows(path, federation.client(i), federation.classes, image, federation.groups, names)
     server = deployed.run_file.parent
     for rows, name in ((federation.test, "test"), (federation.server_rows, "server_rows")):
         if rows is not None:

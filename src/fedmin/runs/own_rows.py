@@ -6,7 +6,7 @@ words as numbers) has its place between `read` and `fitted`.
 """
 
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,9 +14,12 @@ import numpy as np
 
 from fedmin.core.groups import within
 from fedmin.core.matrix import Dense, SparseRows, float_type, matrix
+from fedmin.core.preparation import About
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows
 from fedmin.runs.site_file import SiteFile
+
+SCALED = "standardized by all rows of the table"  # as a table says it of itself
 
 
 class OwnRows(NamedTuple):
@@ -76,6 +79,36 @@ class OwnRows(NamedTuple):
         return np.array([roster.groups.index(name) for name in self.groups], np.int32)[self.group]
 
 
+def named_columns(
+    roster: Roster, shapes: Mapping[str, Mapping[str, Any]], standardized: bool = False
+) -> About | None:
+    """What the sites' own words say of the columns; None where no site has names for its columns.
+
+    Sites with the same columns must call them alike, in one order: a file whose columns are in
+    another order would train another model without anybody's notice.
+    """
+    said = {name: tuple(map(str, shapes[name].get("columns") or ())) for name in roster.names}
+    known = {name: columns for name, columns in said.items() if columns}
+    if roster.owners is not None:
+        if len(known) < len(said):
+            return None
+        names = [each for columns in said.values() for each in columns]
+        if len(set(names)) < len(names):
+            names = [f"{site}.{each}" for site, columns in said.items() for each in columns]
+        return About(tuple(names), scaled=SCALED if standardized else "")
+    if not known:
+        return None
+    (first, names_), *others = known.items()
+    for name, columns in others:
+        if columns != names_:
+            raise ValueError(
+                f"the columns of {name} are {', '.join(columns)}, of {first} {', '.join(names_)}: "
+                f"all sites need the same columns in the same order; features = [...] in [data] "
+                f"of a site.toml puts them in order"
+            )
+    return About(names_, scaled=SCALED if standardized else "")
+
+
 def read_own(site: SiteFile) -> OwnRows:
     """The rows of a site's file."""
     files = site.data.files
@@ -92,8 +125,9 @@ def read_own(site: SiteFile) -> OwnRows:
 
 
 def save_rows(
-    path: Path, rows: Rows, classes: int | None, image: Any = None, groups: Sequence[str] = ()
-) -> None:
+    path: Path, rows: Rows, classes: int | None, image: Any = None, groups: Sequence[str] = (),
+    columns: Sequence[str] = (),
+) -> None:  # fmt: skip
     """Write rows as they are, with what their table says of them."""
     x = rows.x
     parts: dict[str, Any] = {"y": rows.y, "weight": rows.weight}
@@ -105,6 +139,8 @@ def save_rows(
         parts["classes"] = np.int64(classes)
     if rows.group is not None:
         parts |= {"group": rows.group, "groups": np.array(groups, str)}
+    if columns:
+        parts["columns"] = np.array(columns, str)
     if image is not None:
         parts["image"] = np.array(image, np.int64)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +163,10 @@ def load_rows(path: Path) -> OwnRows:
         group, names = parts.get("group"), tuple(map(str, parts.get("groups", ())))
         if group is not None:
             group = within(str(path), group, names)
-        return OwnRows(x, parts["y"], parts["weight"], classes, image, (), group, names)
+        columns = tuple(map(str, parts.get("columns", ())))
+        if columns and len(columns) != x.shape[1]:
+            raise ValueError(f"{len(columns)} names of {x.shape[1]} columns")
+        return OwnRows(x, parts["y"], parts["weight"], classes, image, columns, group, names)
     except FileNotFoundError:
         raise ValueError(f"there is no {path}") from None
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:

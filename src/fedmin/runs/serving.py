@@ -41,7 +41,7 @@ from fedmin.runs.config import Config
 from fedmin.runs.folder import Outcome, ended, in_folder
 from fedmin.runs.grid import Job
 from fedmin.runs.joining import FAILED
-from fedmin.runs.own_rows import load_rows
+from fedmin.runs.own_rows import load_rows, named_columns
 from fedmin.runs.preparing import PreparingError, prepared_at, prepares
 from fedmin.runs.presence import Watched
 from fedmin.runs.reading import load
@@ -185,6 +185,8 @@ class _Served:
             )
         shapes = self._shapes()
         roster = roster_of(self.config, self.job, shapes)
+        standardized = bool(self.job.words["data"].get("standardize"))
+        self.named = named_columns(roster, shapes, standardized)
         self.identities = [shapes[name].get("identity") for name in roster.names]
         own = self._own(roster)
         image = shapes[roster.names[0]].get("image")
@@ -289,6 +291,8 @@ class _Served:
         if self.prepared is not None:
             outcome = self.job.words["data"]["outcome"]
             result = replace(result, about=self.prepared.about(outcome))
+        else:
+            result = replace(result, about=self.named)
         result.ledger.prepared = [*lines, *count_lines(agreed.run.problem, roster)]
         return private.accounted(result, agreed.run, roster, spent)
 

@@ -8,12 +8,14 @@ arrays. Every result is checked to be a partition.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fedmin.core.checks import check_partition
 from fedmin.core.federation import Federation
+from fedmin.core.preparation import About
 from fedmin.data.splits.by_columns import ColumnNames, ColumnSizes, EvenColumns, Parties
 from fedmin.data.splits.by_labels import CountTable, Dirichlet, LabelsPerClient, Shards
 from fedmin.data.splits.by_rows import IID, ByColumn, Clusters, QuantitySkew
@@ -79,10 +81,11 @@ def partition(
             raise ValueError("server_rows: the server has no rows when columns are split")
         columns = how(table, seed)
         names = how.names(table)
-        return Federation.from_columns(
+        made = Federation.from_columns(
             table.x, table.y, columns, test=test, names=names, classes=table.classes,
             labels=labels, seed=seed, **groups,
         )  # fmt: skip
+        return replace(made, about=_about(table, made.columns))
     if labels != "everyone":
         raise ValueError(f"labels={labels!r}: with rows split every client has its rows' labels")
     held, rest = _server(table, server_rows, seed)
@@ -97,7 +100,7 @@ def partition(
         parts = check_partition(how, table.rows, covering=False)
     if rest is not None:
         parts = [rest[part] for part in parts]
-    return Federation.from_parts(
+    made = Federation.from_parts(
         table.x,
         table.y,
         parts,
@@ -109,6 +112,18 @@ def partition(
         seed=seed,
         **groups,
     )
+    return replace(made, about=_about(table, ()))
+
+
+def _about(table: Table, columns: Sequence[Any]) -> About | None:
+    """What is known of the columns: their names, in the order in which the federation has them."""
+    if table.feature_names is None:
+        return None
+    names = table.feature_names
+    order = tuple(names[j] for j in np.concatenate(columns)) if len(columns) else names
+    inputs = names if order != names else ()
+    # nobody was asked anything for them, so there is nothing that noise would have to cover
+    return About(order, inputs=inputs, scaled=str(table.meta.get("scaled", "")), told=())
 
 
 def _named_groups(table: Table) -> Any:
