@@ -65,6 +65,7 @@ THIS = __name__
 SHORT = {"method": fedmin.FedAvg(0.3), "channel": fedmin.chain(fedmin.Clip(1.0), fedmin.TopK(2))}
 UNDER = {"method": fedmin.SSCA(), "problem": LIMITED}
 CERTIFIED = {**UNDER, "certificate": True}
+OF_SITES = fedmin.BySite(fedmin.Scores(on="train"))
 OWN = {"problem": fedmin.from_loss(own_loss, jnp.zeros(4))}
 CASES = [  # the policy, what is run, how the refusal begins
     ({"methods": ["fedavg"]}, {}, "the run has the method 'scaffold'; the policy's methods are 'f"),
@@ -73,6 +74,11 @@ CASES = [  # the policy, what is run, how the refusal begins
     ({"channels": ["clip"]}, {}, "the run has the channel 'plain'; the policy's channels are 'c"),
     ({"channels": ["clip"]}, SHORT, "the run has the channel 'topk'"),
     ({"metrics": []}, {}, "the run has the metric 'objective'; the policy's metrics are none"),
+    (
+        {"metrics": ["bysite"]},
+        {"record": [OF_SITES]},
+        "the run has the metric 'scores'; the",
+    ),
     ({"metrics": ["objective"]}, CERTIFIED, "the run has the metric 'certificate'; the policy's m"),
     ({"smallest_roster": 4}, {}, "the run has 3 clients; the policy's smallest_roster is 4"),
     ({"smallest_cohort": 3}, {"part": fedmin.Uniform(2)}, "a round of the run may have only 2 c"),
@@ -100,6 +106,8 @@ ALLOWED = [
     ({"constraints": ["normatmost"]}, UNDER),
     ({"channels": ["clip", "topk"]}, SHORT),
     ({"metrics": ["objective"]}, {}),
+    ({"metrics": ["bysite", "scores"]}, {"record": [OF_SITES]}),
+    ({"own_line": False}, {"record": [OF_SITES]}),  # the run goes on without its line
     ({"metrics": ["objective", "certificate"]}, CERTIFIED),
     ({"metrics": []}, {"record": [fedmin.Support()]}),  # of the model alone
     ({"smallest_roster": 3, "smallest_cohort": 3}, {}),
@@ -136,7 +144,7 @@ def test_a_policy_allows_what_it_says(policy, wanted):
 
 def test_every_field_of_a_policy_is_tried():
     tried = {key for policy, *_ in CASES for key in policy}
-    assert tried | {"modules"} == {each.name for each in fields(Policy)}
+    assert tried | {"modules", "own_line"} == {each.name for each in fields(Policy)}
 
 
 def test_a_relay_shows_single_replies_to_other_clients():

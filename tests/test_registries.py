@@ -67,6 +67,8 @@ GIVEN = {
 }  # fmt: skip
 GIVEN |= dict.fromkeys(("iid", "shards", "clusters", "evencolumns"), "clients = 3")
 GIVEN |= dict.fromkeys(("withreplacement", "withoutreplacement", "shuffled", "blocks"), "size = 4")
+GIVEN |= {"bygroup": 'of = {name = "scores"}', "byclass": 'of = {name = "logloss"}'}
+GIVEN |= {"bysite": 'of = {name = "logloss", on = "train"}'}
 GIVEN |= {"l1penalty": "weight = 0.1", "nuclearpenalty": "weight = 0.1, shape = [3, 2]"}
 GIVEN |= dict.fromkeys(("l1ball", "l2ball", "linfball", "simplex", "normatmost"), "radius = 2.0")
 ALL = [(kind, name) for kind in KINDS for name in KINDS[kind].registry]

@@ -33,6 +33,7 @@ columns = ["age", "dose", "ill"]
 modules = ["ours"]
 runs = ["00ff00ff00ff00ff"]
 seeded = false
+own_line = false
 """
 LIMITS = HEAD + DATA + "[policy]\n"
 ROWS = "id,age,dose,ill,sex\n1,50,0.1,1,f\n2,61,-2e-3,0,m\n"

@@ -18,6 +18,7 @@ from fedmin.core.fitting import fitted
 from fedmin.core.inference import check_inference
 from fedmin.core.method import Method
 from fedmin.core.metrics import Metric, Objective, Optimality, Scores, WolfeGap
+from fedmin.core.metrics_by import check_by_site
 from fedmin.core.participation import Participation
 from fedmin.core.preparation import About
 from fedmin.core.problem import Problem
@@ -112,6 +113,7 @@ def assembled(
     noisy = private.is_private(method, channel)
     tested = known.tested and not channel.blind  # the server has no model to try on them
     record = _recorded(problem, tested, method, roster, record, noisy)
+    check_by_site(record, channel, noisy)
     if stop is not None:
         checks.is_a("stop", stop, Rule, 'Stop("accuracy", above=0.9)')
     over_atoms = "domain" in method.handles and problem.domain.has_atoms
@@ -204,6 +206,8 @@ def _recorded(
         record = (Objective(), *limits, *([Scores("test")] if tested else []))
     for metric in record:
         checks.is_a("record", metric, Metric, "[Objective(), GradientNorm()]")
+    record = [metric.fitted(problem, roster) for metric in record]
+    for metric in record:
         if isinstance(metric, WolfeGap) and not problem.domain.has_atoms:
             raise ValueError(f"WolfeGap needs a set with atoms; the problem has {problem.domain}")
         if isinstance(metric, Optimality) and problem.num_constraints and not reports:

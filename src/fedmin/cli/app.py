@@ -222,12 +222,14 @@ def plot(
 ) -> None:
     """Curves of runs as one picture."""
     from fedmin.reports.figures import figure
+    from fedmin.reports.quality import is_part
     from fedmin.reports.tables import recorded
     from fedmin.runs.reading import load_all
 
     check_out(out)
     results = load_all(folders)
-    wanted = [c for c in columns.split(",") if c] or recorded(results)
+    wanted = [c for c in columns.split(",") if c]
+    wanted = wanted or [c for c in recorded(results) if not is_part(c)]
     typer.echo(figure(results, out, columns=wanted))
 
 

@@ -31,6 +31,11 @@ class Metric(eqx.Module):
     on: eqx.AbstractVar[Literal["train", "test"]]
     # what it needs where columns are split: "values", "gradients", "scores"; "rows": it cannot be
     needs: ClassVar[frozenset[str]] = frozenset({"rows"})
+    by_site: ClassVar[bool] = False  # whether it has a number for each site
+
+    def fitted(self, problem: Problem, roster: Any) -> "Metric":
+        """The same, as a run with this roster takes it; refuses what the roster does not have."""
+        return self
 
     @abstractmethod
     def names(self, problem: Problem, rows: Rows) -> tuple[str, ...]:

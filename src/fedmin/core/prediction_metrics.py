@@ -109,6 +109,7 @@ class Auc(OfPredictions):
     """
 
     bins: int = eqx.field(default=512, static=True)
+    label: int | None = eqx.field(default=None, static=True)  # against all others; None: of two
     links = ("logit", "softmax")
 
     def __check_init__(self):
@@ -121,10 +122,7 @@ class Auc(OfPredictions):
         return names[:1]
 
     def measure(self, problem, x, rows):
-        scores = log_odds(self.scores_of(problem, x, rows))
-        if scores.shape[1] != 2:
-            raise ValueError(f"an AUC is of two labels; the problem has {scores.shape[1]}")
-        return binned(scores[:, 1] - scores[:, 0], rows, self.bins)
+        return binned(*against(self, problem, x, rows), rows.weight, self.bins)
 
     def finish(self, problem, x, sums, reported):
         negative, positive = sums
@@ -134,11 +132,64 @@ class Auc(OfPredictions):
         return (jnp.sum(negative * above) + tied / 2) / pairs, tied / (2 * pairs)
 
 
-def binned(score: Array, rows: Rows, bins: int) -> Array:
+class Roc(OfPredictions):
+    """The ROC curve of two labels: of the rows of label 1, which share is found.
+
+    roc_k    that share where k of `points` parts of the rows of label 0 are taken for 1 too, from
+             histograms of the predicted probability (`Auc` has the error of such)
+
+    >>> import fedmin
+    >>> fedmin.Roc(points=3).names(None, None)
+    ('roc_1', 'roc_2', 'roc_3')
+    """
+
+    points: int = eqx.field(default=20, static=True)
+    bins: int = eqx.field(default=512, static=True)
+    label: int | None = eqx.field(default=None, static=True)  # against all others; None: of two
+    links = ("logit", "softmax")
+
+    def __check_init__(self):
+        checks.at_least("points", self.points, 2)
+        checks.at_least("bins", self.bins, 2)
+
+    def names(self, problem, rows):
+        return self.columns_of(*(f"roc_{k + 1}" for k in range(self.points)))
+
+    def rising(self, names):
+        return names
+
+    def measure(self, problem, x, rows):
+        return binned(*against(self, problem, x, rows), rows.weight, self.bins)
+
+    def finish(self, problem, x, sums, reported):
+        # from the boldest bin on: how much of each label is at least so probable
+        wrong, found = jnp.cumsum(sums[:, ::-1] / jnp.sum(sums, axis=1, keepdims=True), axis=1)
+        at = jnp.arange(1, self.points + 1, dtype=found.dtype) / self.points
+        zero = jnp.zeros(1, found.dtype)
+        curve = jnp.interp(at, jnp.append(zero, wrong), jnp.append(zero, found))
+        return tuple(curve)
+
+
+def against(metric: Any, problem: Any, x: Array, rows: Rows) -> tuple[Array, Array]:
+    """The log-odds of one label against the others, and which rows have it."""
+    scores = log_odds(metric.scores_of(problem, x, rows))
+    label = metric.label
+    if label is None and scores.shape[1] != 2:
+        name = type(metric).__name__
+        raise ValueError(
+            f"{name} is of two labels; the problem has {scores.shape[1]}: ByClass({name}()), "
+            f'{{name = "byclass", of = {{name = "{name.lower()}"}}}} in a file, takes each '
+            f"against all others"
+        )
+    k = 1 if label is None else label
+    others = jnp.delete(scores, k, axis=1, assume_unique_indices=True)
+    return scores[:, k] - jax.nn.logsumexp(others, axis=1), rows.y == k
+
+
+def binned(score: Array, positive: Array, weight: Array, bins: int) -> Array:
     """f[2, bins]: the weight of the rows of each label, by bins of the predicted probability."""
     at = jnp.clip((jax.nn.sigmoid(score) * bins).astype(jnp.int32), 0, bins - 1)
-    empty = jnp.zeros((2, bins), rows.weight.dtype)
-    return empty.at[(rows.y > 0).astype(jnp.int32), at].add(rows.weight)
+    return jnp.zeros((2, bins), weight.dtype).at[positive.astype(jnp.int32), at].add(weight)
 
 
 class Confusion(OfPredictions):
@@ -152,7 +203,7 @@ class Confusion(OfPredictions):
     links = ("logit", "softmax")
 
     def names(self, problem, rows):
-        count = _classes(problem)
+        count = classes_of(problem)
         if count > MOST_CLASSES:
             raise ValueError(f"Confusion is of at most {MOST_CLASSES} labels, got {count}")
         each = [(i, j) for i in range(count) for j in range(count)]
@@ -187,6 +238,7 @@ class Calibration(OfPredictions):
 
     bins: int = eqx.field(default=10, static=True)
     fine: int = eqx.field(default=512, static=True)
+    label: int | None = eqx.field(default=None, static=True)  # against all others; None: of two
     links = ("logit", "softmax")
 
     def __check_init__(self):
@@ -199,14 +251,11 @@ class Calibration(OfPredictions):
         return self.columns_of("calibration_error", "calibration_slope", *curve)
 
     def measure(self, problem, x, rows):
-        scores = log_odds(self.scores_of(problem, x, rows))
-        if scores.shape[1] != 2:
-            raise ValueError(f"a calibration is of two labels; the problem has {scores.shape[1]}")
-        score = scores[:, 1] - scores[:, 0]
+        score, positive = against(self, problem, x, rows)
         odds, w = jax.nn.sigmoid(score), rows.weight
         coarse = jnp.clip((odds * self.bins).astype(jnp.int32), 0, self.bins - 1)
         at = jnp.clip((odds * self.fine).astype(jnp.int32), 0, self.fine - 1)
-        label = (rows.y > 0).astype(w.dtype)
+        label = positive.astype(w.dtype)
         sums = lambda place, size, value: jnp.zeros(size, w.dtype).at[place].add(w * value)
         return (
             [sums(coarse, self.bins, v) for v in (jnp.ones_like(odds), odds, label)],
@@ -234,12 +283,14 @@ def _slope(weight: Array, score: Array, label: Array) -> Array:
     return jax.lax.fori_loop(0, 25, step, jnp.array([0.0, 1.0], s.dtype))[1]
 
 
-def _classes(problem: Any) -> int:
+def classes_of(problem: Any) -> int:
+    """How many labels a problem has."""
     while hasattr(problem, "inner"):
         problem = problem.inner
     return getattr(problem, "classes", 2)
 
 
 PREDICTION_METRICS = {
-    "logloss": LogLoss, "r2": R2, "auc": Auc, "confusion": Confusion, "calibration": Calibration,
+    "logloss": LogLoss, "r2": R2, "auc": Auc, "roc": Roc, "confusion": Confusion,
+    "calibration": Calibration,
 }  # fmt: skip

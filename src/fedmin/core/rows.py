@@ -31,6 +31,7 @@ class Rows(eqx.Module):
     y: Array | np.ndarray  # [n, ...] labels or values
     weight: Array | np.ndarray  # f[n]
     group: Array | np.ndarray | None = None  # i[n] which group a row is in, where there are groups
+    site: Array | np.ndarray | None = None  # i[n] whose row it is, where a metric has a line a site
 
     @property
     def count(self) -> int:
@@ -39,11 +40,16 @@ class Rows(eqx.Module):
 
     def weighing(self, weight: Array | np.ndarray) -> "Rows":
         """The same rows with other weights."""
-        return Rows(self.x, self.y, weight, self.group)
+        return Rows(self.x, self.y, weight, self.group, self.site)
 
     def holding(self, x: Matrix) -> "Rows":
         """The same rows with other features."""
-        return Rows(x, self.y, self.weight, self.group)
+        return Rows(x, self.y, self.weight, self.group, self.site)
+
+    def of_site(self, site: int | np.ndarray) -> "Rows":
+        """The same rows, each with the number of the site that it is of; -1 is of no line."""
+        number = np.broadcast_to(np.asarray(site, np.int32), (self.count,))
+        return Rows(self.x, self.y, self.weight, self.group, np.array(number))
 
     def take(self, i: Array) -> "Rows":
         """The rows with these indices."""
@@ -51,9 +57,9 @@ class Rows(eqx.Module):
 
     def window(self, start: Array, size: int) -> "Rows":
         """`size` rows from `start` on."""
-        beside = (self.y, self.weight, self.group)
-        y, weight, group = jax.tree.map(lambda a: window(a, start, size), beside)
-        return Rows(self.x.window(start, size), y, weight, group)
+        beside = (self.y, self.weight, self.group, self.site)
+        found = jax.tree.map(lambda a: window(a, start, size), beside)
+        return Rows(self.x.window(start, size), *found)
 
 
 def _beside(rows: Rows, i: Array) -> tuple[Any, ...]:

@@ -50,6 +50,7 @@ class Policy:
     columns: Names | None = None  # of the site's file that may be used
     modules: Names = ()  # of the site's own that a run may name
     runs: Names | None = None  # the names of the runs that someone at the site has read
+    own_line: bool = True  # whether metrics by site have a number for this one (`BySite`)
     seeded: bool = False  # a run may draw this site's batches and noise from its seed: for tests
 
     def __post_init__(self):
@@ -61,7 +62,7 @@ class Policy:
                 checks.at_least(each.name, value, 1)
             elif each.name == "largest_epsilon":
                 checks.positive(each.name, value)
-            elif each.name == "seeded":
+            elif each.name in ("seeded", "own_line"):
                 checks.is_a(each.name, value, bool, "true")
             elif isinstance(value, str) or not all(isinstance(word, str) for word in value):
                 raise TypeError(f"{each.name} must be a list of words, got {value!r}")
@@ -187,7 +188,9 @@ class Policy:
 
     def _of_names(self, run: Any, name: str) -> str:
         constraints = _constraints(run.problem)
-        metrics = [*map(_name, _measured(run.record)), *(["certificate"] if run.certify else [])]
+        taken = [(m, getattr(m, "of", None)) for m in _measured(run.record)]
+        metrics = [_name(one) for pair in taken for one in pair if one is not None]
+        metrics += ["certificate"] if run.certify else []
         metrics += ["statistics"] if run.statistics else []
         return (
             self._among("method", [_name(run.method)], self.methods, "methods")

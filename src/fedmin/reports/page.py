@@ -23,7 +23,7 @@ from fedmin.core.curves import LABELS, axis_of
 from fedmin.core.environment import versions
 from fedmin.core.holdings import Holdings
 from fedmin.core.result import Result
-from fedmin.reports import tables
+from fedmin.reports import quality, tables
 from fedmin.reports.figures import in_logs, lowest
 from fedmin.reports.holdings import holdings_picture
 
@@ -55,8 +55,12 @@ def page(
     """
     if not results:
         raise ValueError("a page needs at least one run, got none")
-    columns = tables.recorded(results) if columns is None else list(columns)
+    if columns is None:  # parts of a picture are no curves
+        columns = [c for c in tables.recorded(results) if not quality.is_part(c)]
     parts: list[Section] = [("How they ended", tables.finals(results)), *sections]
+    drawn = quality.pictures(results)
+    if drawn:
+        parts.append(("How good the last model is", drawn))
     parts.append(("Bytes by kind", tables.by_kind(results)))
     if held:
         parts.append(("Who holds what", _held(held)))

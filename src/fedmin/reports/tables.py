@@ -11,6 +11,7 @@ from fedmin.core.ledger import Ledger
 from fedmin.core.method import Method
 from fedmin.core.privacy import kind_of
 from fedmin.core.result import Result
+from fedmin.reports.quality import is_part
 
 BOOKKEEPING = ("round", "seconds", "bytes_down", "bytes_up", "bytes_evaluation")
 
@@ -53,7 +54,7 @@ def recorded(results: Mapping[str, Result]) -> list[str]:
 
 def finals(results: Mapping[str, Result]) -> str:
     """How each run ended, and what it cost."""
-    columns = recorded(results)
+    columns = [c for c in recorded(results) if not is_part(c)]
     words = [c.replace("_", " ") for c in columns]
     head = ["run", "rounds", *words, "MB down", "MB up", "ended"]
     lines = [

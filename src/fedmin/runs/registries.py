@@ -14,6 +14,7 @@ from fedmin.channels import CHANNELS
 from fedmin.client import BATCHES, COMPRESSORS
 from fedmin.core import checks
 from fedmin.core.metrics import METRICS
+from fedmin.core.metrics_by import METRICS_BY
 from fedmin.core.participation import PARTICIPATIONS
 from fedmin.core.prediction_metrics import PREDICTION_METRICS
 from fedmin.core.schedule import FRANK_WOLFE_STEPS, SCHEDULES
@@ -59,7 +60,7 @@ KINDS: dict[str, Kind] = {
     "constraints": Kind("a constraint", CONSTRAINTS),
     "channels": Kind("a channel", CHANNELS),
     "participations": Kind("a participation", PARTICIPATIONS),
-    "metrics": Kind("a metric", {**METRICS, **PREDICTION_METRICS}),
+    "metrics": Kind("a metric", {**METRICS, **PREDICTION_METRICS, **METRICS_BY}),
     "rules": Kind("a stopping rule", RULES),
     "engines": Kind("an engine", ENGINES),
     "loggers": Kind("a logger", LOGGERS),

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fedmin.core.method import Relay
+from fedmin.core.metrics_by import lined
 from fedmin.engines.messages import of_session
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.places import Place
@@ -53,6 +54,8 @@ class GuardedSite:
         )  # fmt: skip
         if why:
             raise PolicyError(why)
+        if not policy.own_line:
+            site.rows = site.roster.view(site.me, lined(site.run.record, site.own_rows, -1))
 
     def answer(self, data: bytes) -> bytes:
         """The reply to a message; `MessageError` if it must not be answered."""

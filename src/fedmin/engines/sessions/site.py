@@ -17,6 +17,7 @@ import numpy as np
 from fedmin.core.environment import __version__
 from fedmin.core.inference import site_sums
 from fedmin.core.method import Relay
+from fedmin.core.metrics_by import lined
 from fedmin.core.protocol import Occasion, Protocol, ProtocolError, SiteRole
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows
@@ -81,7 +82,8 @@ class SiteSession:
         self.messages = messages_of(run, roster) if messages is None else messages
         self.key = jax.random.key(seed)
         self.secret = self.key if secret is None else secret
-        self.rows, self.unnamed, self.own_rows = roster.view(me, rows), roster.unnamed(), rows
+        self.unnamed, self.own_rows = roster.unnamed(), rows
+        self.rows = roster.view(me, lined(run.record, rows, me))
         self.programs = Programs(self.run, self.unnamed, site_program)
         blind = self.run.channel.blind
         place = None if folder is None else Path(folder)

@@ -57,11 +57,14 @@ def lay_out(federation: Federation, roster: Roster, devices: int) -> Data:
 def _bare(federation: Federation, roster: Roster) -> Data:
     """The federation's data, not yet on any device."""
     pool, test = federation.pool, federation.test
+    train = pool.weighing(federation.measuring_weights())
+    if federation.split == "rows":  # what is not read is not in the program either
+        train = train.of_site(np.repeat(np.arange(federation.num_clients), federation.sizes))
     return Data(
         pool=pool,
         starts=_integers(federation.starts),
         sizes=_integers(federation.sizes),
-        train=pool.weighing(federation.measuring_weights()),
+        train=train,
         test=test,
         server_rows=federation.server_rows,
         knows_labels=federation.knows_labels,  # type: ignore[arg-type]
