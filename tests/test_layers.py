@@ -33,7 +33,8 @@ NOUNS = [
     "preparation", "raw_rows", "layers",
     "federation", "problem", "wrapped", "fitting", "column_problem", "method", "protocol",
     "channel", "participation", "ledger",
-    "metrics", "prediction_metrics", "metrics_by", "stopping", "measured", "kkt", "certificate", "constants",
+    "metrics", "prediction_metrics", "metrics_by", "stopping", "measured", "kkt", "certificate",
+    "constants",
     "privacy", "result_files", "model_origin", "inference", "model_files", "model_table",
     "statistics", "onnx_graph", "estimator", "model", "result",
 ]  # fmt: skip

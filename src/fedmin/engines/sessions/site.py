@@ -97,8 +97,7 @@ class SiteSession:
         self.fingerprint = bytes.fromhex(self.digest) if fingerprint is None else fingerprint
         belongs = self._belongings()
         self.files = None if folder is None else Files(folder, belongs)
-        place = Path(folder) if folder is not None and diary else None
-        self.diary = Diary(digest(belongs), self.first_state(), place)
+        self.diary = Diary(digest(belongs), self.first_state(), place if diary else None)
         self.gaps, self.due = gaps, self.next_round(self.round_after(self.place))
         hear_again(self)
 
