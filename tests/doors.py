@@ -10,6 +10,8 @@ from typing import Any
 
 from fedmin.engines.sessions.transport import Transport
 from fedmin.privacy.departures import Departures
+from fedmin.privacy.endorsed import endorsement
+from fedmin.privacy.identity import Identity
 from fedmin.runs.agreement import hello_of
 from fedmin.runs.config import Config
 from fedmin.runs.deploying import Deployed, prepare, site_words
@@ -22,8 +24,9 @@ from fedmin.runs.site_file import SiteFile
 class Site:
     """A site that can be killed: all that it has then is on its disk."""
 
-    def __init__(self, file: SiteFile):
+    def __init__(self, file: SiteFile, signed: bool = False):
         self.file = file
+        self.identity = Identity.load(file.keys) if signed else None
         self.own, self.said = own_or_not(file)
         self.half: SiteHalf | None = None
         self.log: Departures | None = None
@@ -36,7 +39,7 @@ class Site:
         self.welcome = json.loads(json.dumps(welcome))
         self._open()
         try:
-            self.half = SiteHalf(self.file, self.own, self.log, self.welcome)
+            self.half = SiteHalf(self.file, self.own, self.log, self.welcome, self.identity)
         except BaseException:
             self.log.close()
             raise
@@ -99,7 +102,10 @@ class Door:
         self.check_ready: Callable[[str, dict[str, Any]], str] = lambda name, words: ""
 
     def wait_for_hellos(self, seconds, interrupt):
-        return {name: hello_of(site.said) for name, site in self.sites.items()}
+        return {
+            name: hello_of(site.said, None if site.identity is None else endorsement(site.identity))
+            for name, site in self.sites.items()
+        }
 
     def survey(self, names, data, seconds, interrupt):
         return self.surveys(dict.fromkeys(names, data), seconds, interrupt)
@@ -123,18 +129,22 @@ class Door:
         return set(self.sites if words else ())
 
 
-def placed(text: str | Config, folder: Path, policy: str = "") -> tuple[Deployed, dict[str, Site]]:
-    """The files of all parties, as `fedmin deploy` writes them."""
+def placed(
+    text: str | Config, folder: Path, policy: str = "", signed: bool = False
+) -> tuple[Deployed, dict[str, Site]]:
+    """The files of all parties, as `fedmin deploy` writes them; `signed`: they use keys."""
     deployed = prepare(text if isinstance(text, Config) else Config(text), folder)
     sites = {}
     for name in deployed.names:
         path = deployed.site_file(name)
-        words = site_words(name, 1, deployed.seeded)
+        words = site_words(name, 1, deployed.seeded, told=deployed.sizes_told)
         lines = [f"{key} = {json.dumps(words[key])}" for key in ("name", "server", "keys")]
         own = policy or "".join(f"{k} = {json.dumps(v)}\n" for k, v in words["policy"].items())
         file = "rows.csv" if (path.parent / "rows.csv").exists() else "rows.npz"
-        path.write_text("\n".join([*lines, f'[data]\nfile = "{file}"', f"[policy]\n{own}"]))
-        sites[name] = Site(SiteFile.read(path))
+        untold = "" if deployed.sizes_told else "\nrows_told = false"
+        data = f'[data]\nfile = "{file}"{untold}'
+        path.write_text("\n".join([*lines, data, f"[policy]\n{own}"]))
+        sites[name] = Site(SiteFile.read(path), signed)
     return deployed, sites
 
 
@@ -142,10 +152,12 @@ def served(
     text: str | Config,
     folder: Path,
     strike: Callable[[int], int | None] = lambda count: None,
+    change: Callable[[str], str] = lambda text: text,
     **options,
 ) -> tuple[Outcome, Deployed, dict[str, Site]]:
-    """A whole run."""
+    """A whole run; `change` is what the server does to its file after the sites have theirs."""
     deployed, sites = placed(text, folder, **options)
+    deployed.run_file.write_text(change(deployed.run_file.read_text("utf-8")))
     home = deployed.run_file.parent
     test = home / "test.npz"
     own = OwnFiles(test if test.exists() else None)

@@ -15,7 +15,7 @@ LEGS = ("keys", "shares", EXCHANGE, "agree", "unmask")
 
 def roster_of(count: int, identities=()):
     return SimpleNamespace(
-        names=tuple(f"s{i}" for i in range(count)), identities=identities,
+        names=tuple(f"s{i}" for i in range(count)), identities=identities, sizes_told=True,
         share=lambda i: np.float32((i + 1) / (count * (count + 1) / 2)),
     )  # fmt: skip
 

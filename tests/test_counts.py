@@ -8,7 +8,7 @@ import pytest
 import doors
 import fedmin
 from fedmin.privacy.departures import PREPARING, read, sums
-from fedmin.runs import agreement
+from fedmin.runs import agreement, rosters
 from fedmin.runs.config import Config
 from fedmin.runs.costs import fitted
 from fedmin.runs.own_rows import OwnRows, read_own
@@ -227,7 +227,7 @@ def test_groups_of_a_sites_own_column(tmp_path):
     assert roster.groups == ("x", "y", "z")
     assert roster.by_rows
     assert made["b"].fitted(roster).group.tolist() == [2, 0, 2]
-    again = agreement.roster_from(agreement.roster_words(roster))
+    again = rosters.roster_from(rosters.roster_words(roster))
     assert again.groups == roster.groups
     shapes["a"]["groups"] = []
     with pytest.raises(ValueError, match="in groups at some sites only"):

@@ -43,9 +43,9 @@ class Setting:
     leakage_networks: tuple[str, ...] = ("fig1",)  # or "mclr", softmax regression
     leakage_batches: tuple[int, ...] = (1, 4, 64)
     leakage_rounds: tuple[int, ...] = (0, 10)  # before the message that is attacked
-    leakage_victims: int = 1  # images, where a batch is one
+    leakage_victims: int = 3  # images, where a batch is one
     leakage_clients: int = 4
-    leakage_steps: int = 80  # of the optimizer; a fifth of them for batches above 4
+    leakage_steps: int = 300  # of the optimizer; a fifth of them for batches above 4
 
     def grid(self, method: str) -> list[tuple[float, ...]]:
         """The knobs that are tried."""

@@ -28,7 +28,7 @@ from fedmin.core.rows import Rows
 from fedmin.core.stopping import Rule
 from fedmin.engines import private
 from fedmin.engines.messages import reports_of
-from fedmin.engines.refusals import check_blind, check_trips
+from fedmin.engines.refusals import check_blind, check_trips, check_untold
 from fedmin.engines.round import Run
 
 
@@ -103,6 +103,8 @@ def assembled(
     start = None if start is None else _checked_start(problem, start)
     method.check(starting_at(problem, start))
     participation.check(roster.clients)
+    if not roster.sizes_told:
+        check_untold(problem, roster, method, participation, channel)
     check_trips(problem, roster, method, participation, channel)
     _check_chance(method, participation, roster.clients)
     if channel.blind:

@@ -27,6 +27,7 @@ class FixedSum(Channel):
 
     hides = True
     signs = True
+    weighs = True
     shift = 0  # bits of a number that are left empty
 
     @property
@@ -51,7 +52,7 @@ class FixedSum(Channel):
         return jax.tree.map(dense, up, is_leaf=payload.is_payload), memory
 
     def weigh_as(self, wire: Any, share: Array, told: Any) -> Any:
-        wire = dict(wire)
+        wire, own = dict(wire), share if jnp.ndim(share) == 0 else share[0]
         whole = {name: wire.pop(name) for name in OWN if name in wire}
         parts, form = jax.tree.flatten(wire)
         bounds, exponents = self._ranges(len(parts), told)
@@ -63,7 +64,7 @@ class FixedSum(Channel):
             clipped = clipped + jnp.sum(beyond & (c > 0), dtype=jnp.uint32)
             step, fine = (fixed_point.power(k, kind) for k in (self.shift, -self.shift))
             scale = fixed_point.power(32 * self.limbs - 2 - exponent, kind)
-            y = jnp.round(jnp.clip(x, -c, c) * share.astype(kind) * scale * fine) * step
+            y = jnp.round(jnp.clip(x, -c, c) * own.astype(kind) * scale * fine) * step
             found.append(fixed_point.to_words(y, self.limbs))
         weight = jnp.round(share * fixed_point.power(32 * self.limbs - 2, share.dtype))
         return {
@@ -72,6 +73,15 @@ class FixedSum(Channel):
             WEIGHT: fixed_point.to_words(weight, self.limbs),
             CLIPPED: jnp.zeros(self.limbs, jnp.uint32).at[0].set(clipped),
         }
+
+    def weight_in(self, combined: Any, dtype: Any) -> Array | None:
+        found = fixed_point.to_numbers(combined[WEIGHT], dtype)
+        return None if found.ndim == 0 else found[0] * fixed_point.power(2 - 32 * self.limbs, dtype)
+
+    def beside(self, sent: Any) -> str:
+        return (
+            "" if sent[WEIGHT].ndim == 1 else "and how many rows all have together, of none alone"
+        )
 
     def weigh(self, wire: Any, share: Array) -> Any:
         return self.weigh_as(wire, share, {})

@@ -128,6 +128,16 @@ class Chain(Channel):
             kept.append(own)
         return combined, tuple(reversed(kept))
 
+    def weight_in(self, combined: Any, dtype: Any) -> Any:
+        return self.stages[-1].weight_in(combined, dtype)
+
+    def beside(self, sent: Any) -> str:
+        return self.stages[-1].beside(sent)
+
+    @property
+    def weighs(self) -> bool:  # type: ignore[override]
+        return self.stages[-1].weighs
+
     @property
     def hides(self) -> bool:  # type: ignore[override]
         return self.stages[-1].hides

@@ -92,6 +92,8 @@ class Channel(eqx.Module):
     signs: ClassVar[bool] = False
     # every site opens the sum and does the server's step itself: the server has no model
     blind: ClassVar[bool] = False
+    # the sum has in it what it weighs: nobody needs to know how much a single reply counts
+    weighs: ClassVar[bool] = False
     # a round for which fewer clients are drawn passes, and nobody is asked
     fewest: ClassVar[int] = 1
 
@@ -142,6 +144,14 @@ class Channel(eqx.Module):
     def weighing(self, cohort: Cohort) -> Array:
         """Server: what the decoded sum weighs, by which its mean is the sum divided."""
         return cohort.weight
+
+    def weight_in(self, combined: Any, dtype: Any) -> Array | None:
+        """Server: what a sum weighs by what is in it, where sizes are not told; None: they are."""
+        return None
+
+    def beside(self, sent: Any) -> str:
+        """What else the server learns with a sum of such wires, in words; "" if nothing."""
+        return ""
 
     def longest(self, entering: float | None) -> float | None:
         """The longest reply that leaves the client's half, if those that enter it are no longer

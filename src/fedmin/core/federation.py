@@ -14,6 +14,7 @@ from fedmin.core import checks
 from fedmin.core.given import (
     apart,
     at,
+    bounded,
     check_clients,
     check_holder,
     grouped,
@@ -33,7 +34,8 @@ class Federation:
     """Clients and their data. Build it with `from_parts`, `from_clients` or `from_columns`.
 
     The objective of every run is F(x) = sum_i p_i f_i(x) + r(x), with f_i the mean over client i's
-    rows; `weights` says what p_i is: in proportion to the clients' "sizes", "uniform", or numbers.
+    rows; `weights` says what p_i is: in proportion to the clients' "sizes", "uniform", or numbers;
+    "secret" are sizes that nobody is told: no more of them than that no client has `most_rows`.
 
     >>> import numpy as np, fedmin
     >>> x, y = np.ones((10, 2)), np.zeros(10)
@@ -53,6 +55,7 @@ class Federation:
     labels: str = "everyone"  # who knows y when columns are split; or "server", or a client's name
     groups: tuple[str, ...] = ()  # the names of the groups that rows are in, if they are
     about: About | None = None  # what is known of its columns, where they were read from tables
+    most_rows: int | None = None  # sizes are told to nobody: all that is known is that bound
 
     def __post_init__(self) -> None:
         if self.split == "rows" and not (self._held() > 0).all():
@@ -74,6 +77,7 @@ class Federation:
         groups: Any = None,
         group_names: Sequence[str] | None = None,
         row_weights: Any = None,
+        most_rows: int | None = None,
         seed: int = 0,
     ) -> "Federation":
         """Rows split over clients: `parts` has the row numbers of each.
@@ -95,11 +99,12 @@ class Federation:
         group, names_of_groups = grouped(groups, count, group_names)
         beside = partial(apart, classes=classes, groups=names_of_groups)
         (each, held), labeled = weighed(row_weights, parts), labels_of(y[order], classes)
+        most = bounded(most_rows, weights, sizes, held)
         return cls(
             pool=rows(matrix(x, order), labeled, at(each, order), at(group, order)), sizes=sizes,
             weights=shares_of(weights, held), names=names_of(names, len(parts)), classes=classes,
             test=beside("test rows", test), server_rows=beside("server rows", server),
-            groups=names_of_groups,
+            groups=names_of_groups, most_rows=most,
         )  # fmt: skip
 
     @classmethod
@@ -114,8 +119,7 @@ class Federation:
         if not clients:
             raise ValueError("clients must be a list of at least one pair (x, y), got none")
         check_clients(clients, options.get("names") or (), options.get("classes"))
-        lengths = {len(client) for client in clients}
-        if lengths not in ({2}, {3}):
+        if (lengths := {len(client) for client in clients}) not in ({2}, {3}):
             raise ValueError("every client must be a pair (x, y), or every one (x, y, groups)")
         widths = {np.shape(x)[1:] for x, *_ in clients}
         if len(widths) > 1:
@@ -163,9 +167,8 @@ class Federation:
         x = x.tocsr() if scipy.sparse.issparse(x) else np.asarray(x)
         y = np.asarray(y)
         if y.shape[:1] != x.shape[:1]:
-            raise ValueError(
-                f"y must have one entry a row: x has {x.shape[0]} rows, y has {y.shape}"
-            )
+            words = f"x has {x.shape[0]} rows, y has {y.shape}"
+            raise ValueError(f"y must have one entry a row: {words}")
         blocks = tuple(checks.check_partition(columns, x.shape[1], what="columns"))
         names = names_of(names, len(blocks))
         check_holder(labels, names)
@@ -180,18 +183,11 @@ class Federation:
         if test is not None:
             test = (test[0][:, order], *test[1:])
         return cls(
-            pool=pool,
-            sizes=sizes,
-            weights=shares_of("uniform", sizes),
-            names=names,
-            classes=classes,
-            test=apart("test rows", test, classes, names_of_groups),
-            server_rows=held if labels == "server" else None,
-            split="features",
-            columns=blocks,
-            labels=labels,
-            groups=names_of_groups,
-        )
+            pool=pool, sizes=sizes, weights=shares_of("uniform", sizes), names=names,
+            classes=classes, test=apart("test rows", test, classes, names_of_groups),
+            server_rows=held if labels == "server" else None, split="features", columns=blocks,
+            labels=labels, groups=names_of_groups,
+        )  # fmt: skip
 
     @property
     def num_clients(self) -> int:
@@ -205,7 +201,9 @@ class Federation:
 
     @property
     def capacity(self) -> int:
-        """The rows of the largest client."""
+        """The rows of the largest client; or the bound that is told in its place."""
+        if self.most_rows is not None:
+            return self.most_rows
         return int(self.sizes.max()) if self.split == "rows" else self.pool.count
 
     @property
@@ -221,9 +219,10 @@ class Federation:
         >>> fedmin.Federation.from_clients(two).roster().names
         ('0', '1')
         """
-        x, y = self.pool.x, self.pool.y
+        x, y, told = self.pool.x, self.pool.y, self.most_rows is None
+        shares = self.weights if told else np.full(self.num_clients, 1 / self.num_clients)
         return Roster(
-            shares=self.weights.astype(x.dtype),
+            shares=shares.astype(x.dtype),
             owners=self._owners(),
             names=self.names,
             clients=self.num_clients,
@@ -234,9 +233,10 @@ class Federation:
             slots=x.values.shape[1] if isinstance(x, SparseRows) else None,
             target=(str(np.dtype(y.dtype)), tuple(y.shape[1:])),
             groups=self.groups,
-            even=self.even,
+            even=self.even and told,
             everyone=everyone,
             by_rows=self.by_rows,
+            sizes_told=told,
         )
 
     def _owners(self) -> ColumnOwners | None:

@@ -39,16 +39,31 @@ def apart(what: str, given: Any, classes: int | None, groups: tuple[str, ...]) -
 
 
 def shares_of(weights: Any, sizes: np.ndarray) -> np.ndarray:
-    """p_i: in proportion to the sizes, uniform, or as given; they sum to one."""
+    """p_i: in proportion to the sizes (told or secret), uniform, or as given; they sum to one."""
     if isinstance(weights, str):
-        checks.known("weights", weights, ["sizes", "uniform"])
-        weights = sizes if weights == "sizes" else np.ones(len(sizes))
+        checks.known("weights", weights, ["sizes", "uniform", "secret"])
+        weights = np.ones(len(sizes)) if weights == "uniform" else sizes
     shares = np.asarray(weights, float)
     if shares.shape != sizes.shape or not (shares > 0).all() or not np.isfinite(shares).all():
         raise ValueError(
-            f"weights must be 'sizes', 'uniform' or {len(sizes)} positive numbers, got {weights!r}"
+            f"weights must be 'sizes', 'secret', 'uniform' or {len(sizes)} positive numbers, "
+            f"got {weights!r}"
         )
     return shares / shares.sum()
+
+
+def bounded(most_rows: int | None, weights: Any, sizes: np.ndarray, held: np.ndarray) -> int | None:
+    """All that is told of sizes where weights are "secret": no client has more rows than this."""
+    if not isinstance(weights, str) or weights != "secret":
+        if most_rows is not None:
+            raise ValueError(f"most_rows is for weights='secret'; weights are {weights!r}")
+        return None
+    most = int(np.ceil(max(sizes.max(), held.max())))
+    if most_rows is not None and most_rows < most:
+        raise ValueError(
+            f"most_rows = {most_rows}, and a client has {most} rows (or they weigh that)"
+        )
+    return most if most_rows is None else most_rows
 
 
 def weighed(row_weights: Any, parts: Sequence[np.ndarray]) -> tuple[np.ndarray | None, np.ndarray]:

@@ -19,6 +19,7 @@ class Holdings(NamedTuple):
     sizes: list[int]
     weights: list[float]
     counts: list[list[int]] | None  # of each label, a client
+    told: bool = True  # whether sizes and weights are known here
 
     @classmethod
     def of(cls, federation: Any) -> "Holdings":
@@ -57,6 +58,8 @@ class Holdings(NamedTuple):
     def __str__(self) -> str:
         test = f", {self.test:,} test rows apart" if self.test else ""
         clients = len(self.names)
+        if not self.told:
+            return f"{self.features:,} features over {clients} clients, who do not tell sizes{test}"
         return f"{self.rows:,} rows of {self.features:,} features over {clients} clients{test}"
 
 
@@ -65,7 +68,7 @@ def table(held: Holdings, most: int = 40) -> str:
     counts = held.counts if held.counts is not None and len(held.counts[0]) <= 20 else None
     labels = [] if counts is None else [str(c) for c in range(len(counts[0]))]
     lines = [["client", held.unit, "weight", *labels]]
-    for i, name in enumerate(held.names[:most]):
+    for i, name in enumerate(held.names[:most] if held.told else []):
         cells = [] if counts is None else map(str, counts[i])
         lines.append([name, str(held.sizes[i]), f"{held.weights[i]:.4f}", *cells])
     widths = [max(len(line[j]) for line in lines) for j in range(len(lines[0]))]

@@ -63,6 +63,8 @@ class Roster(eqx.Module):
     even: bool = eqx.field(default=False, static=True)  # all have as many rows, of weight 1
     everyone: bool = eqx.field(default=True, static=True)  # every round has all clients in it
     by_rows: bool = eqx.field(default=False, static=True)  # p_i are the clients' shares of the rows
+    # p_i are known; else a site alone knows how many rows it has, and `shares` say 1/N
+    sizes_told: bool = eqx.field(default=True, static=True)
     # Ed25519 public keys in hex, that sites sign with; () where all parties are one person's
     identities: tuple[str, ...] = eqx.field(default=(), static=True)
 
@@ -83,6 +85,14 @@ class Roster(eqx.Module):
     def share(self, i: int) -> np.ndarray:
         """p_i, as a number of the run's type."""
         return np.asarray(self.shares[i], self.dtype)
+
+    def counted(self, i: int, rows: Rows) -> np.ndarray:
+        """What client i's replies are multiplied by: p_i. Where sizes are not told two numbers:
+        what its rows weigh, of the most that all N could have together, and 1/N, which all know."""
+        if self.sizes_told:
+            return self.share(i)
+        held = float(np.sum(np.asarray(rows.weight), dtype=float))
+        return np.asarray([held / (self.clients * self.capacity), self.share(i)], self.dtype)
 
     def knows_labels(self, i: int) -> bool:
         """Whether client i knows y."""
@@ -141,6 +151,10 @@ class Roster(eqx.Module):
                 raise ValueError(f"client {name}: {what}: the roster says {said}, it has {found}")
         if rows.group is not None:
             groups.within(f"client {name}", rows.group, self.groups)
+        if not self.sizes_told and max(rows.count, float(np.sum(rows.weight))) > most:
+            raise ValueError(
+                f"client {name} has more rows than most_rows = {most} allows, or they weigh more"
+            )
         if rows.count > most or (self.owners is not None and rows.count != most):
             raise ValueError(f"client {name} has {rows.count} rows; the roster says {most}")
         # else zeros that only fill up would count as rows

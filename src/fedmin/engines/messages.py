@@ -171,7 +171,7 @@ def _forms(
         heard = {k: v for k, v in known(trip, notices, 0).items() if k != TOLD}
         up, after = jax.eval_shape(trip.client, run.problem, rows, client, heard, now)
         same_form(run.method, client, after)
-        share = jnp.asarray(roster.shares[0])
+        share = jnp.zeros(() if roster.sizes_told else (2,), roster.dtype)
         if isinstance(trip, Relay):
             hidden = among(channel, trip)
             sent = up if hidden is None else jax.eval_shape(hidden.relayed, up, share)

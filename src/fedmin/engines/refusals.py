@@ -3,6 +3,7 @@
 from typing import Any
 
 from fedmin.core.channel import Among, Channel
+from fedmin.core.fitting import numbers_to_count
 from fedmin.core.method import Method, complete
 from fedmin.core.participation import Participation
 from fedmin.core.problem import Problem
@@ -50,6 +51,35 @@ def check_trips(
             gathers = channel.hides and getattr(trip, "reduce", "sum") == "gather"
             way = f"{method.sums} or Plain()" if gathers and method.sums else "Plain()"
             raise ValueError(f"{name} {why}; channel is {channel}, give {way}")
+
+
+def check_untold(
+    problem: Problem,
+    roster: Roster,
+    method: Method,
+    participation: Participation,
+    channel: Channel,
+) -> None:
+    """Refuse what needs to know how many rows a client has, where nobody is told."""
+    name, trips = type(method).__name__, method.exchanges(problem, roster)
+    gathers = any(getattr(trip, "reduce", "") == "gather" for trip in trips)
+    wrong = ""
+    if gathers:
+        way = f"give {method.sums}" if method.sums else "give a method of sums"
+        wrong = f"{name} gathers replies and counts each by its p_i; {way}, or weights='sizes'"
+    elif not channel.weighs:
+        wrong = f"{channel} needs each p_i; give SecureSum(), whose sums have their weight in them"
+    elif channel.noises:
+        wrong = f"the noise of {channel} is made for p_i that are known; give weights='sizes'"
+    elif not participation.everyone:
+        wrong = (
+            f"the weight of a sum of some would tell of the others; participation is "
+            f"{participation}, give Everyone()"
+        )
+    elif numbers_to_count(problem, roster):
+        wrong = "limits on groups are measured by the numbers of their rows; give weights='sizes'"
+    if wrong:
+        raise ValueError(f"weights are 'secret': {wrong}")
 
 
 def check_blind(

@@ -260,8 +260,8 @@ def server_part(
     said: dict[str, Array] = {}
     if exchange.reduce == "sum":
         total, kept = channel.decode(combined, memory, cohort, now)
-        learnt = Sum(total, channel.weighing(cohort), cohort.count)
-        fine = payload.all_finite(total)
+        learnt = summed(channel, total, combined, cohort)
+        fine = payload.all_finite(learnt.total)
         said = channel.report(combined)
     else:
         learnt = Gathered(payload.dense_each(combined), combined, cohort.shares, cohort.ids)
@@ -282,6 +282,16 @@ def server_part(
         happens = happens & ~jnp.asarray(waiting(channel, told))
     server, info, memory = jax.lax.cond(happens, step, stay, server, info)
     return server, memory, info, fine
+
+
+def summed(channel: Channel, total: Any, combined: Any, cohort: Cohort) -> Sum:
+    """What the server learns of a sum. Where sizes are not told everybody is in it: it is divided
+    by the weight that it brought, so that all of them weigh one."""
+    weight = channel.weight_in(combined, cohort.shares.dtype)
+    if weight is None:
+        return Sum(total, channel.weighing(cohort), cohort.count)
+    mean = jax.tree.map(lambda a: a / weight.astype(a.dtype), total)
+    return Sum(mean, jnp.ones_like(weight), cohort.count)
 
 
 def split_report(found: Any) -> tuple[Any, dict[str, Array]]:

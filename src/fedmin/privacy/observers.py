@@ -166,7 +166,8 @@ def _of_trip(purpose: Purpose, e: int, form: TripForm, everyone: tuple[str, ...]
     learns = purpose.channel.for_trip(trip).learns
     # what is gathered is not summed: whatever the channel's sum hides, the server has each of them
     learns = learns if trip.reduce == "sum" else learns._replace(each=True)
-    sees = str(learns)
+    more = purpose.channel.for_trip(trip).beside(form.hidden) if learns.least > 1 else ""
+    sees = ", ".join(filter(None, (str(learns), more)))
     sees += ": sums over its rows" if OF_ROWS in sent else ""
     yield Disclosure(purpose.name, e, asked, (SERVER,), sent, sees, not learns.each, "reply")
 

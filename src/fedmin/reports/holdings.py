@@ -13,6 +13,8 @@ ROW = 22
 
 def holdings_picture(held: Holdings) -> str:
     """The picture, with exact counts in it; bars of sizes where there are no labels."""
+    if not held.told:
+        return f"<p>{escape(str(held))}: {escape(', '.join(held.names))}.</p>"
     if held.counts is None or len(held.counts[0]) > 40:
         counts, labels = np.array(held.sizes)[:, None], [held.unit]
     else:

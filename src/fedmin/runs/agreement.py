@@ -85,12 +85,19 @@ def roster_of(config: Config, job: Job, shapes: Mapping[str, Mapping[str, Any]])
     if split == "rows":
         _alike(names, each, "features")
     classes, target = _target(config, job, names, each, split)
-    sizes = np.array([said["rows" if split == "rows" else "features"] for said in each])
     given = job.words.get("partition", {})
     dtype = each[0]["type"]
     weights = given.get("weights", "sizes") if split == "rows" else "uniform"
+    told = not isinstance(weights, str) or weights != "secret"
+    if not told:  # whatever sites have said of their sizes, nobody goes by it
+        most = _most_rows(config, given)
+        weights, each = "uniform", [{**said, "rows": most, "weight": most} for said in each]
+    _check_told(names, each)
+    sizes = np.array([said["rows" if split == "rows" else "features"] for said in each])
     slots = [said["slots"] for said in each]
-    even = split == "rows" and len(set(sizes.tolist())) == 1 and all(s["even"] for s in each)
+    even = (
+        told and split == "rows" and len(set(sizes.tolist())) == 1 and all(s["even"] for s in each)
+    )
     held = np.array([said["weight"] for said in each]) if split == "rows" else sizes
     return Roster(
         shares=shares_of(weights, held).astype(dtype),
@@ -108,7 +115,26 @@ def roster_of(config: Config, job: Job, shapes: Mapping[str, Mapping[str, Any]])
         by_rows=split == "rows" and _by_rows(weights, held),
         groups=groups.together([said["groups"] for said in each]),
         identities=_identities(each),
+        sizes_told=told,
     )
+
+
+def _most_rows(config: Config, given: Mapping[str, Any]) -> int:
+    """What is told in place of sizes, where these are secret."""
+    if given.get("most_rows") is None:
+        config.fail("partition.weights", "weights = 'secret' between machines needs most_rows = N "
+                    "beside it: no site has more rows, which is all that they tell")  # fmt: skip
+    return int(given["most_rows"])
+
+
+def _check_told(names: Any, each: list[Mapping[str, Any]]) -> None:
+    """Refuse to count by sizes that a site does not tell."""
+    for name, said in zip(names, each, strict=True):
+        if said["rows"] is None:
+            raise ValueError(
+                f"{name} does not say how many rows it has (rows_told = false in its site.toml): "
+                f"give weights = 'secret' and most_rows in [partition], and a secure sum"
+            )
 
 
 def _by_rows(weights: Any, held: np.ndarray) -> bool:
@@ -183,50 +209,6 @@ def _owners(config: Config, given: Any, names: Any, each: Any, sizes: np.ndarray
     sizes = sizes.astype(np.int32)
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
     return ColumnOwners(starts, sizes, int(sizes.max()), int(each[0]["rows"]), place)
-
-
-def roster_words(roster: Roster) -> dict[str, Any]:
-    """A roster in JSON's own kinds of values."""
-    owners = roster.owners
-    words = {
-        name: getattr(roster, name)
-        for name in ("clients", "capacity", "features", "classes", "dtype", "slots", "even",
-                     "everyone", "by_rows")
-    }  # fmt: skip
-    return {
-        **words,
-        "names": list(roster.names),
-        "groups": list(roster.groups),
-        "identities": list(roster.identities),
-        "shares": [float(share) for share in roster.shares],
-        "target": [roster.target[0], list(roster.target[1])],
-        "owners": None if owners is None else {
-            "starts": owners.starts.tolist(), "sizes": owners.sizes.tolist(),
-            "width": owners.width, "rows": owners.rows, "labels": owners.labels,
-        },
-    }  # fmt: skip
-
-
-def roster_from(words: Mapping[str, Any]) -> Roster:
-    """The roster that `roster_words` put into words."""
-    given = dict(words)
-    owners = given.pop("owners")
-    if owners is not None:
-        owners = ColumnOwners(
-            np.array(owners["starts"], np.int32), np.array(owners["sizes"], np.int32),
-            owners["width"], owners["rows"], owners["labels"],
-        )  # fmt: skip
-    kind, shape = given.pop("target")
-    return Roster(
-        **given | {
-            "owners": owners,
-            "names": tuple(given["names"]),
-            "groups": tuple(given["groups"]),
-            "identities": tuple(given["identities"]),
-            "shares": np.array(given["shares"], given["dtype"]),
-            "target": (kind, tuple(shape)),
-        }
-    )  # fmt: skip
 
 
 # ---------------------------------------------------------------- the run

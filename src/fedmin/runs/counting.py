@@ -22,12 +22,13 @@ from fedmin.core.rows import Rows
 from fedmin.core.serialize import digest
 from fedmin.engines.round import Run
 from fedmin.privacy.departures import PREPARING, Departures
-from fedmin.runs.agreement import document_of, only_job, roster_from, roster_words, seen_by_all
+from fedmin.runs.agreement import document_of, only_job, seen_by_all
 from fedmin.runs.config import Config
 from fedmin.runs.grid import Job
 from fedmin.runs.own_rows import OwnRows, read_own
 from fedmin.runs.pieces import options, problem_of, section_of
 from fedmin.runs.preparing import prepared_rows
+from fedmin.runs.rosters import roster_from, roster_words
 from fedmin.runs.site_file import SiteFile
 
 WHAT = "counts"

@@ -62,6 +62,12 @@ class Deployed(NamedTuple):
         terms = Config.read(self.run_file).terms
         return terms is not None and terms.secrets == "seed"
 
+    @property
+    def sizes_told(self) -> bool:
+        """Whether the run's sites say how many rows they have."""
+        partition = Config.read(self.run_file).jobs()[0].words.get("partition", {})
+        return partition.get("weights") != "secret"
+
     def site_file(self, name: str) -> Path:
         """A site's site.toml."""
         return self.folder / "sites" / name / "site.toml"
@@ -152,15 +158,23 @@ def _document(job: Job, federation: Federation, names: tuple[str, ...]) -> dict[
     labels = federation.labels
     if federation.split == "features" and labels in federation.names:
         words["partition"]["labels"] = names[federation.names.index(labels)]
+    if federation.most_rows is not None:
+        words["partition"]["most_rows"] = federation.most_rows
     return words
 
 
 def site_words(
-    name: str, port: int, seeded: bool = False, host: str = HOST, file: str = "rows.npz"
+    name: str,
+    port: int,
+    seeded: bool = False,
+    host: str = HOST,
+    file: str = "rows.npz",
+    told: bool = True,
 ) -> dict[str, Any]:
     """What a site.toml says; `seeded`: as the run, whose sites are this same person's."""
+    data = {"file": file} if told else {"file": file, "rows_told": False}
     return {
-        "name": name, "server": f"{host}:{port}", "keys": "keys", "data": {"file": file},
+        "name": name, "server": f"{host}:{port}", "keys": "keys", "data": data,
         "policy": {"seeded": True} if seeded else {},
     }  # fmt: skip
 
@@ -212,7 +226,8 @@ class Parties:
         """Start a site, whose file is written if it is not there."""
         file = self.deployed.site_file(name)
         table = TABLE if (file.parent / TABLE).exists() else "rows.npz"
-        words = site_words(name, self.port, self.deployed.seeded, self.called, table)
+        seeded, told = self.deployed.seeded, self.deployed.sizes_told
+        words = site_words(name, self.port, seeded, self.called, table, told)
         if not file.exists() or f":{self.port}" not in file.read_text("utf-8"):
             write_text(file, tomli_w.dumps(words))
         command = ["join", "site.toml", *self.talks]

@@ -173,7 +173,7 @@ def _hello(file: SiteFile, ask: Any, context: Context) -> Any:
     request = home / "request.pem"
     if not request.exists():
         request = make_request(home, file.name)
-    words = {**hello_of(read_own(file).shapes()), "request": request.read_text()}
+    words = {**hello_of(read_own(file).shapes(file.data.rows_told)), "request": request.read_text()}
     with Departures(file.log, file.name) as log_of_site:
         return said("hello", note_in(log_of_site)("hello", words), name=file.name)
 

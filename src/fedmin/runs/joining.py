@@ -22,14 +22,16 @@ from fedmin.privacy.departures import Departures
 from fedmin.privacy.endorsed import believed, endorsement, signing_key
 from fedmin.privacy.identity import Identity
 from fedmin.privacy.own_secret import FILE, OwnSecret
-from fedmin.runs.agreement import agree, hello_of, only_job, roster_from
+from fedmin.runs.agreement import agree, hello_of, only_job
 from fedmin.runs.config import Config
 from fedmin.runs.counting import told
 from fedmin.runs.own_rows import OwnRows, read_own
 from fedmin.runs.preparing import MARK, WHAT, PreparingSite, prepared_rows
+from fedmin.runs.rosters import roster_from
 from fedmin.runs.site_file import SiteFile
 
 FAILED = "failed"  # the status of a run that did not begin
+UNTOLD = "rows_told = false in site.toml, and {what} how many rows there are"
 
 
 class SiteHalf:
@@ -45,6 +47,8 @@ class SiteHalf:
         roster = roster_from(welcome["roster"])
         if file.name not in roster.names:
             raise ValueError(f"{file.name} is not in the roster: {', '.join(roster.names)}")
+        if roster.sizes_told and not file.data.rows_told:
+            raise ValueError(UNTOLD.format(what="a run whose weights are not 'secret' tells"))
         me = roster.names.index(file.name)
         if "prepared" in welcome:
             own = prepared_rows(file, config, job, welcome["prepared"], me)
@@ -139,7 +143,7 @@ def note_in(log: Departures) -> Callable[[str, Mapping[str, Any]], bytes]:
         shown = {}
         if isinstance(about, dict):
             keys = ("rows", "features", "type", "classes")
-            shown = {key: f"{about[key]}" for key in keys if key in about}
+            shown = {key: f"{about[key]}" for key in keys if about.get(key) is not None}
             shown["columns"] = " ".join(about.get("columns", ())) or "without names"
             shown |= {"groups": " ".join(about["groups"])} if about.get("groups") else {}
         return log.say(kind, words, shown)
@@ -201,6 +205,8 @@ class Asked:
 
     def answer(self, data: bytes) -> bytes:
         """The answer to a question: of columns, with what stands before it, or of counts."""
+        if not self.file.data.rows_told:
+            raise ValueError(UNTOLD.format(what="preparing columns and counting groups tell"))
         if not data.startswith(MARK):
             return told(self.file, self.own, self.departures, data)
         begin = len(MARK) + 4
@@ -222,12 +228,12 @@ def own_or_not(file: SiteFile) -> tuple[OwnRows | None, dict[str, Any]]:
     it can take part where columns are prepared."""
     try:
         own = read_own(file)
-        return own, own.shapes()
+        return own, own.shapes(file.data.rows_told)
     except ValueError:  # words, gaps, or columns that the site's policy keeps out of runs
         if file.data.files[0].suffix == ".npz":
             raise
         frame = frame_of(file.name, file.data.files, file.data.separator)
-        return None, {"rows": frame.rows, "words": True}
+        return None, {"rows": frame.rows if file.data.rows_told else None, "words": True}
 
 
 def mark_of(file: SiteFile) -> str:

@@ -35,13 +35,14 @@ class OwnRows(NamedTuple):
     groups: tuple[str, ...] = ()  # the groups' names
     mark: str = ""  # a hash of the table that they were made of, where columns are prepared
 
-    def shapes(self) -> dict[str, Any]:
-        """What a site says of its rows: how many there are and of which form. No row."""
+    def shapes(self, told: bool = True) -> dict[str, Any]:
+        """What a site says of its rows: of which form they are and, if that is `told`, how many
+        there are. No row."""
         y = self.y
         whole = y is not None and bool(np.all(y == np.round(y)))
         kind = None if y is None else y.dtype
         return {
-            "rows": len(self.weight),
+            "rows": len(self.weight) if told else None,
             "features": self.x.shape[1],
             "type": str(np.dtype(self.x.dtype)),
             "slots": self.x.values.shape[1] if isinstance(self.x, SparseRows) else None,
@@ -49,7 +50,7 @@ class OwnRows(NamedTuple):
             "exact": self.classes is not None or (kind is not None and kind.kind != "f"),
             "labels": int(np.max(y, initial=0)) + 1 if whole and y is not None else None,
             "even": bool(np.all(self.weight == 1)),
-            "weight": float(np.sum(self.weight, dtype=float)),
+            "weight": float(np.sum(self.weight, dtype=float)) if told else None,
             "groups": list(self.groups),
             "classes": self.classes,
             "image": None if self.image is None else list(self.image),

@@ -43,7 +43,7 @@ from fedmin.privacy.departures import PREPARING, Departures
 from fedmin.privacy.observers import shapes
 from fedmin.runs.agreement import document_of, only_job
 from fedmin.runs.config import Config
-from fedmin.runs.document import Document
+from fedmin.runs.document import ConfigError, Document
 from fedmin.runs.grid import Job
 from fedmin.runs.own_rows import OwnRows
 from fedmin.runs.own_tables import is_own, labels_wanted, prepare_of, read_words
@@ -64,6 +64,15 @@ class PreparingError(ValueError):
 def prepares(job: Job) -> bool:
     """Whether the columns of a run are prepared before it."""
     return is_own(job.words["data"])
+
+
+def check_sizes_told(job: Job) -> None:
+    """Refuse to prepare columns where sites do not say how many rows they have."""
+    if job.words.get("partition", {}).get("weights") == "secret":
+        raise ConfigError(
+            "[partition] has weights = 'secret', and preparing columns tells how many rows each "
+            "site has; let the sites' files be of numbers that are prepared already"
+        )
 
 
 def chosen_of(document: Document, words: Mapping[str, Any]) -> Chosen:
@@ -131,6 +140,7 @@ def prepared_at(
     door: Any, config: Config, job: Job, folder: Path, interrupt: Callable[[], str]
 ) -> Prepared:
     """Ask the sites that come in by a door, until all agree."""
+    check_sizes_told(job)
     found = Prepared.load(folder)
     if found is not None:
         return found

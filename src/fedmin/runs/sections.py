@@ -17,7 +17,8 @@ SECTIONS: dict[str, Kind] = {
     "channel": KINDS["channels"], "participation": KINDS["participations"],
     "method": KINDS["methods"],
 }  # fmt: skip
-PARTITION_OPTIONS = ("seed", "server_rows", "weights", "labels")  # what partition() itself takes
+# what partition() itself takes
+PARTITION_OPTIONS = ("seed", "server_rows", "weights", "labels", "most_rows")
 SMALLEST = "smallest_with_loss_at_most"
 
 

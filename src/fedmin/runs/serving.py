@@ -35,7 +35,6 @@ from fedmin.runs.agreement import (
     misfit_of_numbers,
     only_job,
     roster_of,
-    roster_words,
 )
 from fedmin.runs.config import Config
 from fedmin.runs.folder import Outcome, ended, in_folder
@@ -45,6 +44,7 @@ from fedmin.runs.own_rows import load_rows, named_columns
 from fedmin.runs.preparing import PreparingError, prepared_at, prepares
 from fedmin.runs.presence import Watched
 from fedmin.runs.reading import load
+from fedmin.runs.rosters import roster_words
 
 log = logging.getLogger("fedmin.serve")
 LINGER = 3.0  # seconds in which a site that was cut off is still told the end
@@ -198,13 +198,7 @@ class _Served:
             server_rows=own.server_rows, counts=self.counts,
         )  # fmt: skip
         self._remember(shapes)
-        held = Holdings(
-            "rows" if roster.owners is None else "columns",
-            sum(s["rows"] for s in shapes.values()) if roster.owners is None else roster.capacity,
-            roster.features, 0 if own.test is None else own.test.count, list(roster.names),
-            [shapes[n]["rows" if roster.owners is None else "features"] for n in roster.names],
-            [float(share) for share in roster.shares], None,
-        )  # fmt: skip
+        held = _held(roster, shapes, own)
 
         def run_from(checkpoint: Checkpoint, heard: Show) -> Result:
             return self._run_from(agreed, own, image, checkpoint, heard)
@@ -295,6 +289,18 @@ class _Served:
             result = replace(result, about=self.named)
         result.ledger.prepared = [*lines, *count_lines(agreed.run.problem, roster)]
         return private.accounted(result, agreed.run, roster, spent)
+
+
+def _held(roster: Roster, shapes: dict[str, Any], own: Own) -> Holdings:
+    """What the server knows of who holds what."""
+    rows, told = roster.owners is None, roster.sizes_told
+    part = "rows" if rows else "features"
+    sizes = [shapes[name][part] for name in roster.names] if told else [0] * roster.clients
+    return Holdings(
+        "rows" if rows else "columns", sum(sizes) if rows else roster.capacity, roster.features,
+        0 if own.test is None else own.test.count, list(roster.names), sizes,
+        [float(share) for share in roster.shares], None, told,
+    )  # fmt: skip
 
 
 def _dict(words: Any) -> dict[str, Any]:

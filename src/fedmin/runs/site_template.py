@@ -30,7 +30,8 @@ GIVEN: dict[type, dict[str, Any]] = {
 }
 SHOWN: dict[type, dict[str, Any]] = {
     SiteFile: {"state": "state"},
-    SiteData: {"features": ["age", "dose"], "groups": "sex", "id": "patient", "separator": ","},
+    SiteData: {"features": ["age", "dose"], "groups": "sex", "id": "patient", "separator": ",",
+               "rows_told": True},
     Policy: {
         "methods": ["fedavg", "scaffold"], "problems": ["logistic", "softmax"], "constraints": [],
         "channels": ["plain"], "metrics": ["objective"], "smallest_sum": 3, "largest_epsilon": 2.0,

@@ -18,7 +18,7 @@ from fedmin.core.protocol import PEERS, Leg, Occasion, Part, Protocol, ProtocolE
 
 GROUP = 100  # the most clients that are summed together
 SEALED = 2 * SIZE + TAG
-WEIGHT = "sum_weight"  # the part of a wire that has p_i in it
+WEIGHT = "sum_weight"  # the part of a wire that has p_i in it; or a secret weight, and 1/N
 
 Threat = Literal["lying", "curious"]
 
@@ -113,7 +113,9 @@ class Company:
         self.terms, self.occasion, self.clients, self.peers = terms, occasion, clients, peers
         self.slots = {i: slot for slot, i in enumerate(clients)}
         self.threshold = threshold_of(len(clients), terms.server)
-        self.needed = terms.needed(len(clients))
+        # where sizes are not told, the weight of all but one would tell that one's
+        told = occasion.roster.sizes_told
+        self.needed = terms.needed(len(clients)) if told else len(clients)
 
     def name(self, i: int) -> str:
         """A client's name in words."""

@@ -31,6 +31,11 @@ def federation_of(
     weights: Any, seed: int, hidden: bool = False,
 ) -> Federation:  # fmt: skip
     """The federation of these tables, as the agreed numbers prepare them."""
+    if isinstance(weights, str) and weights == "secret":
+        raise ValueError(
+            "weights = 'secret': preparing columns of one's own tables tells how many rows each "
+            "has; give numbers that are prepared already, or weights = 'sizes'"
+        )
     x, each = [table.x(told) for table in tables], [table.weights(told) for table in tables]
     rows = [table.rows(told)[0] for table in tables]
     y = [one.y for one in rows]

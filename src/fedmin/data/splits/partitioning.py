@@ -51,6 +51,7 @@ def partition(
     server_rows: int = 0,
     weights: str | Sequence[float] = "sizes",
     labels: str = "everyone",
+    most_rows: int | None = None,
 ):
     """A federation: the table's rows, or its columns, given to clients.
 
@@ -60,8 +61,10 @@ def partition(
             for the parties of a table with `columns`.
         seed: of the split (the same seed gives the same federation).
         server_rows: rows drawn at random for the server before the split.
-        weights: client weights p_i, "sizes", "uniform" or numbers; passed on to the federation.
+        weights: client weights p_i, "sizes", "secret" (sizes that nobody is told), "uniform" or
+            numbers; passed on to the federation.
         labels: who knows y when columns are split: "everyone", "server" or a client's name.
+        most_rows: with secret weights, what is told in place of sizes: no client has more rows.
 
     Returns:
         A `fedmin.Federation`.
@@ -79,6 +82,8 @@ def partition(
     if getattr(how, "split", "rows") == "features":
         if server_rows:
             raise ValueError("server_rows: the server has no rows when columns are split")
+        if weights == "secret" or most_rows is not None:
+            raise ValueError("weights='secret' is for rows; where columns are split all have them")
         columns = how(table, seed)
         names = how.names(table)
         made = Federation.from_columns(
@@ -107,6 +112,7 @@ def partition(
         test=test,
         server=held,
         weights=weights,
+        most_rows=most_rows,
         names=names,
         classes=table.classes,
         seed=seed,

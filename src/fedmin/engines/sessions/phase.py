@@ -114,7 +114,8 @@ class Phase:
         """The share of those asked who must answer. Nobody may be missing where a part of every
         row, or of what clients seal, would be; a leg that asks some has another rule."""
         leg = self.step.leg
-        if self.blind:  # whoever misses a sum has another model from then on
+        # whoever misses a sum has another model from then on; or tells its size by its absence
+        if self.blind or not self.roster.sizes_told:
             return 1.0
         if leg is not None and leg.asks != "everyone":
             return 0.0

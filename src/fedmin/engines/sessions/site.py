@@ -314,7 +314,7 @@ class SiteSession:
         if training:
             held, memory = state.client, state.memory[e]
         run, part = self.programs.of(purpose.name)
-        share = jnp.asarray(self.roster.share(me))
+        share = jnp.asarray(self.roster.counted(me, self.own_rows))
         try:
             sent, held, memory, fine = part(
                 run, self.unnamed, e, self.rows, held, memory, down, share, now

@@ -31,6 +31,7 @@ class Data(eqx.Module):
     test: Rows | None
     server_rows: Rows | None
     knows_labels: Array  # bool[N]
+    counted: Array  # f[N] p_i; f[N, 2] where sizes are not told
     roster: Roster  # without names
 
     def view(self, i: Array | int) -> Shard | Columns:
@@ -68,8 +69,16 @@ def _bare(federation: Federation, roster: Roster) -> Data:
         test=test,
         server_rows=federation.server_rows,
         knows_labels=federation.knows_labels,  # type: ignore[arg-type]
+        counted=_counted(federation, roster),
         roster=roster.unnamed(),
     )
+
+
+def _counted(federation: Federation, roster: Roster) -> Any:
+    """What each client's replies are multiplied by."""
+    if roster.sizes_told:
+        return roster.shares
+    return np.stack([roster.counted(i, federation.client(i)) for i in range(roster.clients)])
 
 
 def _integers(a: np.ndarray) -> Any:

@@ -97,7 +97,7 @@ def _ask(
         now = Now(t, nows.key[slot], nows.secret[slot])
         return site_part(
             run, run.channel, trip, data.view(i), held, kept, known(trip, notices, i),
-            data.roster.shares[i], now, check,
+            data.counted[i], now, check,
         )  # fmt: skip
 
     sent = jax.eval_shape(client, here.slots[0], here.size > 0)[0]
