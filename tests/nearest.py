@@ -1,16 +1,18 @@
 """Which tests look at a changed line? They come first, and within a limit of time no others.
 
 Tests are found by words: those that name the function around the change, its class, what else is in
-its file, or a method that uses it. Rare words count more than common ones. Tests of every method
-(`test_common.py`) name none: they are taken by the names of their cases. First of all come the
-examples in the docstrings of the file.
+its file, what is in a file that imports it, or a method that uses it. Rare words count more than
+common ones. Tests of every method (`test_common.py`) name none: they are taken by the names of
+their cases. Of a test with many parameters the first cases come first, the others after tests that
+have not run yet. Where what is refused was changed, tests of refusals come first. First of all come
+the examples in the docstrings of the file.
 """
 
 import ast
 import functools
 import math
+import os
 import re
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,16 +20,20 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "fedmin"
-LONG = (  # of a minute or more, with processes of their own: after all others
+LONG = (  # of a minute or more, with processes of their own: after all others, if there is time
     "test_killed_at_any_moment_it_ends_the_same", "test_claims_of_a_paper",
     "test_scikit_learns_own_checks",
 )  # fmt: skip
-FILES = 5  # files of tests that are looked through
+MINUTES = 120.0  # seconds: a limit from which on the long ones are run at all
+FILES = 8  # files of tests that are looked through
 OF_CASES = ("test_common.py", "test_oracles.py", "test_sessions.py")
 ENGINES = {"scaffold", "fedavg"}  # cases that stand for all where an engine was changed
 AROUND = 3.0  # how much more the function around a change counts than others of its file
 OWN = 20.0  # for the file of tests that has the file's name
 ROOM = 8.0  # for those of its room
+USING = 0.5  # how much names count in a file that imports the changed one, and that file's tests
+AGAIN = 1.5  # how much less each further case of one test counts
+REFUSING = 8.0  # for tests of refusals, where a refusal was changed
 OF_ROOMS = {  # tests that go through a room without naming what is in it
     "engines": ("engines", "runs"),
     "engines/simulator": ("engines", "participation", "checkpoint"),
@@ -57,13 +63,16 @@ def near(file: str, line: int) -> Near:
     """Where to look for tests of this line of a file below src/fedmin."""
     words, cases = _words(file, line), sorted(_methods(file))
     scores = {
-        name: max(map(functools.partial(_score, words), _pieces(text)), default=0.0)
-        for name, text in _tests().items()
+        name: max((_sum(words, found) for found in pieces), default=0.0)
+        for name, pieces in _sets().items()
     }
     *rooms, last = Path(file).with_suffix("").parts
     for part, weight in (*((room, 1.0) for room in rooms), (last, OWN)):
         if f"tests/test_{part}.py" in scores:
             scores[f"tests/test_{part}.py"] += weight
+    for user in _users(file):
+        if f"tests/test_{Path(user).stem}.py" in scores:
+            scores[f"tests/test_{Path(user).stem}.py"] += USING * OWN
     room = "/".join(rooms)
     beside = [f"tests/test_{name}.py" for name in OF_ROOMS.get(room, ())]
     for name in beside:
@@ -90,8 +99,24 @@ def _pieces(text: str) -> Iterator[str]:
     return (piece for piece in re.split(r"\n(?=@pytest|def test_)", text) if "def test_" in piece)
 
 
+@functools.cache
+def _sets() -> dict[str, list[set[str]]]:
+    """The words of every test of every file of tests."""
+    split = lambda text: [set(re.findall(r"\w+", piece)) for piece in _pieces(text)]
+    return {name: split(text) for name, text in _tests().items()}
+
+
+@functools.cache
+def _counted() -> Counter:
+    """In how many files of tests a word is."""
+    return Counter(w for text in _tests().values() for w in set(re.findall(r"\w+", text)))
+
+
 def _score(words: dict[str, float], text: str) -> float:
-    found = set(re.findall(r"\w+", text))
+    return _sum(words, set(re.findall(r"\w+", text)))
+
+
+def _sum(words: dict[str, float], found: set[str]) -> float:
     return sum(weight for word, weight in words.items() if word in found)
 
 
@@ -105,11 +130,56 @@ def _words(file: str, line: int) -> dict[str, float]:
         for node in ast.walk(tree)
         if isinstance(node, kinds) and node.lineno <= line <= (node.end_lineno or 0)
     ]
-    named = {Path(file).stem: 1.0, **{node.name: 1.0 for node in top}}
+    named = {name: USING for user in _users(file) for name in _tops(user)}
+    named |= {Path(file).stem: 1.0, **{node.name: 1.0 for node in top}}
     named |= dict.fromkeys(around, AROUND)
-    counted = Counter(w for text in _tests().values() for w in set(re.findall(r"\w+", text)))
+    counted = _counted()
     rare = {word: math.log((len(_tests()) + 1) / (1 + counted[word])) for word in named}
-    return {w: weight * rare[w] for w, weight in named.items() if counted[w] and rare[w] > 0.1}
+    found = {w: weight * rare[w] for w, weight in named.items() if counted[w] and rare[w] > 0.1}
+    refuses = any(
+        isinstance(node, ast.If)
+        and node.lineno <= line <= (node.test.end_lineno or 0)
+        and any(isinstance(each, ast.Raise) for each in node.body)
+        for node in ast.walk(tree)
+    )
+    return {**found, **({"raises": REFUSING} if refuses else {})}
+
+
+@functools.cache
+def _imported() -> dict[str, dict[str, set[str]]]:
+    """What each file of the library imports from the library: names, by where from."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        given = found.setdefault(str(path.relative_to(SOURCE)), {})
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fedmin"):
+                names = given.setdefault(str(node.module), set())
+                names |= {each.name for each in node.names}
+    return found
+
+
+@functools.cache
+def _tops(file: str) -> set[str]:
+    """The public names of a file."""
+    tree = ast.parse((SOURCE / file).read_text("utf-8"))
+    kinds = ast.ClassDef | ast.FunctionDef
+    return {n.name for n in tree.body if isinstance(n, kinds) and not n.name.startswith("_")}
+
+
+@functools.cache
+def _users(file: str) -> list[str]:
+    """The files that import this one, or something of it through its package."""
+    module = ".".join(["fedmin", *Path(file).with_suffix("").parts]).removesuffix(".__init__")
+    package, _, stem = module.rpartition(".")
+    tops = _tops(file)
+    return [
+        user
+        for user, given in _imported().items()
+        if user != file and not user.endswith("__init__.py")
+        if given.get(module)
+        or stem in given.get(package, set())
+        or any(tops & names for of, names in given.items() if package.startswith(of))
+    ]
 
 
 def _methods(file: str) -> set[str]:
@@ -133,7 +203,7 @@ class Nearest:
 
     def __init__(self, chosen: Near, seconds: float):
         self.chosen, self.seconds = chosen, seconds
-        self.begin, self.count, self.failed = time.process_time(), 0, ""
+        self.begin, self.count, self.failed = _spent(), 0, ""
 
     def score(self, item: Any) -> float:
         """How near a test is; less than 0 is not at all."""
@@ -151,7 +221,14 @@ class Nearest:
     def pytest_collection_modifyitems(self, items: list) -> None:
         scores = {item: self.score(item) for item in items}
         late = lambda item: getattr(item, "originalname", "") in LONG
-        items[:] = sorted((i for i in items if scores[i] >= 0), key=lambda i: (late(i), -scores[i]))
+        seen: Counter = Counter()
+        for item in sorted(items, key=lambda i: -scores[i]):
+            test = str(item.path), item.name.partition("[")[0]
+            if scores[item] > 0:
+                scores[item] = max(scores[item] - AGAIN * seen[test], 0.0)
+            seen[test] += 1
+        fit = [i for i in items if scores[i] >= 0 and (not late(i) or self.seconds >= MINUTES)]
+        items[:] = sorted(fit, key=lambda i: (late(i), -scores[i]))
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed:
@@ -161,8 +238,14 @@ class Nearest:
         self.count += 1
 
     def pytest_runtest_setup(self, item: Any) -> None:
-        if time.process_time() - self.begin > self.seconds:
+        if _spent() - self.begin > self.seconds:
             item.session.shouldstop = "the nearest tests have had their time"
+
+
+def _spent() -> float:
+    """Processor time of this process, and of those it has started that have ended."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
 
 
 def _source(item: Any) -> str:

@@ -7,6 +7,7 @@
     python -m tests.reliability halves     100,000 changed messages to each half; halves=1000: fewer
     python -m tests.reliability pairs      every method with every channel
     python -m tests.reliability page       the page, from the figures in docs/reliability.json
+    python -m tests.reliability landed     which commit brought figures whose own was rebased away
 
 Fuzzers write theirs by `python -m tests.fuzz NAME --count N --json docs/reliability.json`, and
 `make mutants` its own into docs/mutants.json; `page` then makes the page from all of them.
@@ -185,6 +186,10 @@ Bit for bit is promised on the same machine with the same versions and the same 
 SHA-256 protects files against chance, not against somebody who may write into the folder and makes
 the digests fit. `run.toml` has no digest: reports take the names of runs from it, and nothing else.
 
+A commit is the one that was measured; a + says that the library was not yet committed as it was
+then. Where a rebase has made that commit anew, or none was written down, the one by which the
+figures came into the history is named too (`python -m tests.reliability landed` looks it up).
+
 The commands:
 
 """
@@ -213,6 +218,8 @@ def _said(promise: Promise, known: dict[str, Any]) -> str:
     if first := figures.get("at first"):
         figures["later"] = f" after tests were written for survivors (at first {first})"
     when = figures.pop("date") + (f", `{figures['commit']}`" if "commit" in figures else "")
+    if landed := figures.get("landed"):
+        when += f", landed by `{landed}`"
     return f"{promise.figures.format(**figures)} | {when}"
 
 
@@ -238,6 +245,36 @@ def commit() -> str:
     ).stdout.strip()
     changed = told("status", "--porcelain", "--", "src")
     return told("rev-parse", "--short=8", "HEAD") + ("+" if changed else "")
+
+
+def in_history(name: str) -> bool:
+    """Whether a commit is in the history of this checkout."""
+    words = ["git", "merge-base", "--is-ancestor", name.rstrip("+"), "HEAD"]
+    return not subprocess.run(words, cwd=ROOT, capture_output=True, check=False).returncode
+
+
+def landed() -> None:
+    """Write down by which commit figures came into the history, where a rebase (or none written
+    down) has left no commit of it beside them."""
+    told = lambda *words: (
+        subprocess.run(["git", *words], cwd=ROOT, text=True, capture_output=True, check=True).stdout
+    )
+    path = str(FIGURES.relative_to(ROOT))
+    known, since = json.loads(FIGURES.read_text("utf-8")), dict[str, str]()
+    for name in told("log", "--reverse", "--format=%h", "--abbrev=8", "--", path).split():
+        then = json.loads(told("show", f"{name}:{path}"))
+        same = {key for key, figures in known.items() if bare(then.get(key, {})) == bare(figures)}
+        since = {key: since.get(key, name) for key in same}
+    for key, name in since.items():
+        known[key] = bare(known[key])
+        if not in_history(known[key].get("commit", "none")):
+            known[key]["landed"] = name
+    FIGURES.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", "utf-8")
+
+
+def bare(figures: dict[str, Any]) -> dict[str, Any]:
+    """Figures as they were measured, without where they landed."""
+    return {key: value for key, value in figures.items() if key != "landed"}
 
 
 # ---------------------------------------------------------------- what is measured
@@ -415,7 +452,8 @@ def main() -> int:
     }  # fmt: skip
     for word in sys.argv[1:]:
         name, _, more = word.partition("=")
-        if name == "page":
+        if name in ("page", "landed"):
+            landed() if name == "landed" else None
             PAGE.write_text(page(), "utf-8")
         else:
             keep(name, known[name](*[more] if more else []))

@@ -136,6 +136,7 @@ def all_pieces(text: str) -> list:
             "true",
             "line 16: step must be a number or 'auto' or a table with a name, got True",
         ),
+        ('"wine"', '"fedprox"', "line 3: standardize is not for fedprox: .* leave standardize out"),
         ("standardize = true", 'standardize = "no"', "line 3: standardize must be true or false"),
         ("standardize = true", "standardize = 0", "line 3: standardize must be true or false"),
         ("standardize = true", "test_fraction = true", "line 3: test_fraction must be a number"),

@@ -80,6 +80,12 @@ def test_the_nearest_multiple_of_an_atom(rng):
     u, s, v = np.linalg.svd(D.reshape(3, 4))
     found = nearest(NuclearBall(2.0, (3, 4), tolerance=1e-9), jnp.asarray(D)).dense()
     np.testing.assert_allclose(found, s[0] * np.outer(u[:, 0], v[0]).ravel(), atol=1e-8)
+    # a client whose memory is its gradient already: nothing is left, and nothing is what it sends
+    for domain in (L1Ball(3.0), fedmin.Simplex(), fedmin.L2Ball(1.0)):
+        none = nearest(domain, jnp.zeros(12))
+        np.testing.assert_array_equal(
+            none.dense() if hasattr(none, "dense") else none, np.zeros(12)
+        )
 
 
 def test_fewer_rounds_than_fedfw_at_the_same_bytes():

@@ -157,6 +157,21 @@ def test_a_move_that_is_not_finite_is_not_made():
     assert result.info["undone"] > 0
 
 
+def test_what_a_pace_makes_of_each_method():
+    """eta = 1/L and a scale: of what is sent unscaled the step; FedOpt's server step; and FedSSO's
+    bounds in units of L, whose step alone does not grow, since longer ones are the curvature's."""
+    eta, few, many = (np.float64(number) for number in (0.5, 0.25, 3.0))
+    for method in AUTOS[:3]:
+        assert method.at_pace(eta, many).step == 1.5
+    adam = FedOpt("auto", server_step=0.1)
+    assert (adam.at_pace(eta, many).step, adam.at_pace(eta, many).server_step) == (0.5, 0.1 * 3)
+    sso = FedSSO("auto", least=0.1, most=20.0, reach=7.0)
+    for scale, step in ((few, 0.125), (many, 0.5)):
+        paced = sso.at_pace(eta, scale)
+        assert (paced.step, paced.reach) == (step, 7 * scale)
+        assert (paced.least, paced.most) == (0.2, 40.0)
+
+
 def test_the_words_of_a_refusal():
     with pytest.raises(ValueError, match='FedMid takes no step="auto"; give a number'):
         fedmin.FedMid("auto")

@@ -134,13 +134,18 @@ def test_the_list_is_what_the_transport_carries(name, monkeypatch):
     fedmin.minimize(
         problem, federation, method, channel=channel, rounds=2, engine=fedmin.Loopback()
     )
+    found = disclosures(*WORLDS[name])
     listed = {
         (d.when, d.trip, *ends, part, tuple(printed(words)))
-        for d in disclosures(*WORLDS[name])
+        for d in found
         for ends in d.pairs
         for part, words in d.parts.items()
     }
     assert listed == tap.seen
+    # what the server says to all has nobody's own in it; no channel of these hides a reply from it
+    for each in found:
+        if "server" in (*each.senders, *each.receivers):
+            assert each.summed == (each.senders == ("server",))
 
 
 def lines(name) -> list[tuple[str, ...]]:

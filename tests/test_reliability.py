@@ -2,7 +2,10 @@
 
 import json
 import re
+import subprocess
 from pathlib import Path
+
+import pytest
 
 import reliability
 
@@ -19,6 +22,24 @@ def test_every_promise_names_tests_that_are_there():
         texts = "".join((TESTS / name).read_text("utf-8") for name in files)
         for name in re.findall(r"\btest_\w+\b(?!\.py)", promise.tests):
             assert f"def {name}(" in texts, f"{promise.tests}: there is no {name}"
+
+
+def test_where_figures_have_landed_is_in_the_history():
+    """Not where there is no history, or only its end."""
+    whole = ["git", "rev-parse", "--is-shallow-repository"]
+    if subprocess.run(whole, cwd=TESTS, capture_output=True, check=False).stdout != b"false\n":
+        pytest.skip("no whole history here")
+    known = json.loads(reliability.FIGURES.read_text("utf-8"))
+    path = reliability.FIGURES.relative_to(reliability.ROOT)
+    places = {figures["landed"] for figures in known.values() if "landed" in figures}
+    assert places
+    for place in places:
+        assert reliability.in_history(place)
+        told = ["git", "show", f"{place}:{path}"]
+        then = json.loads(subprocess.run(told, cwd=TESTS, capture_output=True, check=True).stdout)
+        for key, figures in known.items():
+            if figures.get("landed") == place:
+                assert reliability.bare(figures) == reliability.bare(then[key]), key
 
 
 def test_what_is_measured_is_on_the_page(monkeypatch, tmp_path):

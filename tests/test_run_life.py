@@ -15,6 +15,7 @@ from fedmin.core.result_files import result_words
 from fedmin.runs.config import Config
 from fedmin.runs.folder import ended, run_one
 from fedmin.runs.reading import report_of
+from fedmin.runs.watch import current_page
 from fuzz import damage
 from test_locks import held
 
@@ -163,6 +164,21 @@ def test_a_result_has_nothing_of_an_earlier_one(folder, tmp_path):
     assert kept.certificate is not None
     dataclasses.replace(kept, certificate=None).save(folder)
     assert fedmin.Result.load(folder).certificate is None
+
+
+def test_a_half_written_folder_does_not_end_the_watching(folder, monkeypatch):
+    """Every file cut in the middle, as if its writer were at it: a page comes all the same."""
+    monkeypatch.setattr("fedmin.runs.watch.PAUSES", (0.0,))
+    assert "Nothing to show yet" not in current_page([folder])
+    for name in ("result.json", *result_words(folder)["files"], "environment.json"):
+        whole = (folder / name).read_bytes()
+        for data in (b"", whole[: len(whole) // 2]):
+            (folder / name).write_bytes(data)
+            page = current_page([folder])
+            assert page.startswith("<!doctype html>")
+            assert 'http-equiv="refresh"' in page
+        (folder / name).write_bytes(whole)
+    assert "Nothing to show yet" not in current_page([folder])
 
 
 def test_how_often_it_is_kept_is_said_where_people_look(tmp_path):

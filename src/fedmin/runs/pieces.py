@@ -80,9 +80,18 @@ def _table(document: Document, words: Words) -> Any:
         table = data.load(words["name"], **chosen)
         if groups is not None:  # before any scaling
             table = _grouped(table, groups)
+        return _standardized(table) if standardize else table
     except (ValueError, TypeError) as error:
         document.refuse("data", words, error)
-    return table.standardized() if standardize else table
+
+
+def _standardized(table: Any) -> Any:
+    if isinstance(table, data.Synthetic):
+        raise ValueError(
+            f"standardize is not for {table.name}: its rows are made by formulas, and their true "
+            f"answers are on the rows' own scale; leave standardize out"
+        )
+    return table.standardized()
 
 
 def _grouped(table: Any, by: str | int) -> Any:
