@@ -23,6 +23,7 @@ import fedmin
 import known
 import parted
 from agreement import assert_same_bits
+from fedmin.assembling import assemble
 from fedmin.engines.drive import Settings
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.checkpoint import Checkpoint
@@ -32,7 +33,6 @@ from fedmin.engines.sessions.site import SiteSession
 from fedmin.engines.transports.grpc import frames, joining, listener
 from fedmin.engines.transports.grpc.frames import FrameError, Message, Reader, pieces, said
 from fedmin.engines.transports.grpc.streams import Streams
-from fedmin.minimizing import assemble
 from fedmin.privacy.authority import make_authority, revoke, sign
 from fedmin.privacy.identity import Identity, make_request
 from fedmin.runs.agreement import difference, misfit

@@ -17,13 +17,13 @@ import fedmin
 import known
 import parted
 from agreement import assert_same_bits
+from fedmin.assembling import assemble
 from fedmin.engines.drive import Settings
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.checkpoint import Checkpoint
 from fedmin.engines.sessions.halves import Own, Terms, run_halves
 from fedmin.engines.sessions.site import SiteSession
 from fedmin.engines.sessions.transport import RestartedError, Transport
-from fedmin.minimizing import assemble
 
 SEEDS = int(os.environ.get("FEDMIN_KILLS", "2"))
 WORLD = known.apart(sizes=(4, 3, 5))

@@ -108,7 +108,7 @@ def test_a_run_from_a_file_is_assembled_once(tmp_path, monkeypatch):
 
     monkeypatch.setattr(costs, "assemble", counted)
     monkeypatch.setattr("fedmin.assembling.assemble", counted)
-    monkeypatch.setattr("fedmin.minimizing.assemble", counted)
+    monkeypatch.setattr("fedmin.minimizing.running.assemble", counted)
     monkeypatch.setattr(fedmin.Simulator, "run", seen)
     run_one(Config(FILE).jobs()[0], tmp_path / "one")
     assert len(made) == len(carried) == 1

@@ -44,13 +44,7 @@ from fedmin.core.metrics import (
     WolfeGap,
 )
 from fedmin.core.model import Model
-from fedmin.core.participation import (
-    Bernoulli,
-    Cyclic,
-    Everyone,
-    Participation,
-    Uniform,
-)
+from fedmin.core.participation import Bernoulli, Cyclic, Everyone, Participation, Uniform
 from fedmin.core.problem import Problem
 from fedmin.core.result import Result
 from fedmin.core.roster import Roster
@@ -113,7 +107,7 @@ from fedmin.methods import (
     Tuned,
     Yogi,
 )
-from fedmin.minimizing import audit, minimize, refit, sweep
+from fedmin.minimizing import Path, audit, minimize, path, refit, sweep
 from fedmin.problems import (
     CNN,
     MLP,
@@ -260,6 +254,8 @@ __all__ = [
     "Support",
     "audit",
     "minimize",
+    "Path",
+    "path",
     "refit",
     "sweep",
     "Bernoulli",

@@ -21,6 +21,7 @@ def show(
     from fedmin.runs.config import Config
     from fedmin.runs.costs import costs
     from fedmin.runs.folder import keeping
+    from fedmin.runs.path_terms import path_terms
 
     head = ["run", "id", "d", "rows", "clients", "rounds", "MB down", "MB up"]
     lines = []
@@ -43,6 +44,9 @@ def show(
     if config.terms is not None:
         typer.echo(f"federation: {config.terms}")
     typer.echo("bytes are what it takes if every asked client takes part in every round")
+    path = path_terms(config, config.words)
+    if path is not None:
+        typer.echo(path.said)
     typer.echo(keeping(config.jobs()[0]))
     for same, labels in shown.items():
         of = "" if len(shown) == 1 else f", in {'; '.join(labels)}"

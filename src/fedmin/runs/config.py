@@ -10,6 +10,7 @@
     [channel]        name = "topk"
     [participation]  name = "uniform"
     [method]         name = "fedavg", step = [0.1, 0.2]   a list of values is a grid
+    [path]           sizes = [5, 10, 20]                a path in place of one run (path_terms.py)
     [run]            rounds = 100, seeds = [0, 1, 2], every = 1, record = [..], stop = {..}
     [federation]     sites = ["a", "b"], quorum = 1.0, deadline = 60.0    on machines (terms.py)
 
@@ -26,6 +27,7 @@ from fedmin.runs import grid
 from fedmin.runs.document import ConfigError, Document
 from fedmin.runs.fields import fits, said
 from fedmin.runs.grid import Job
+from fedmin.runs.path_terms import prepare_path
 from fedmin.runs.pieces import Pieces, pieces, terms
 from fedmin.runs.registries import KINDS
 from fedmin.runs.sections import SECTIONS
@@ -52,7 +54,7 @@ class Config(Document):
 
     def __init__(self, text: str, source: str = "configuration"):
         super().__init__(text, source)
-        sections = {**SECTIONS, "prepare": None, "run": None, "federation": None}
+        sections = {**SECTIONS, "prepare": None, "path": None, "run": None, "federation": None}
         for key in self.words:
             if key not in sections:
                 self.fail(key, f"unknown section [{key}]; {checks.nearest(key, sections)}")
@@ -62,6 +64,7 @@ class Config(Document):
                     self.fail(key, "each constraint is a section [[constraint]], in two brackets")
             elif not isinstance(self.words[key], dict):
                 self.fail(key, f"{key} must be a section, [{key}] and its keys below it")
+        prepare_path(self)
         for section in ("data", "problem", "method", "run"):
             if section not in self.words:
                 raise ConfigError(f"{source}: there is no [{section}]")

@@ -7,6 +7,7 @@
     checkpoint-*.bin   the newest two, while it runs and after; in sites/ those of the sites
     history.csv, ledger.csv, model.npy, model.json, result.json, certificate.json   see Result.save
     history.parquet, ledger.parquet    where pandas and pyarrow are installed
+    path.json, path.csv, path.npy, path.png    of a path: scores, the choice, all models
     report.html        one page that opens offline
 
 A folder's name ends with a hash of what is run: the same run is found again, not computed twice.
@@ -36,6 +37,7 @@ from fedmin.minimizing import carry_out
 from fedmin.runs import life
 from fedmin.runs.config import Config
 from fedmin.runs.costs import fitted
+from fedmin.runs.following import following, forget
 from fedmin.runs.grid import Job
 from fedmin.runs.loggers import LOGGERS, Logger
 from fedmin.runs.pieces import Pieces
@@ -110,7 +112,10 @@ def run_one(
         elif ended(folder):  # by another process, in the meantime
             return Outcome(job, folder, load(folder), True)
         try:
-            carry = _minimizing(run, pieces, interrupt, tap)
+            way = following(job, pieces, interrupt)
+            if way is not None and tap is not None:
+                raise ValueError("a tap keeps the bytes of one run, and a path is many")
+            carry = _minimizing(run, pieces, interrupt, tap) if way is None else way
             held = Holdings.of(pieces.federation)._asdict()
             result = in_folder(job, pieces, folder, progress, carry, held)
             return Outcome(job, folder, result, False)
@@ -124,6 +129,7 @@ def _clear(folder: Path) -> None:
     begun = [folder / name for name in ("result.json", life.NAME)]
     for old in [*folder.glob("checkpoint-*.bin"), *begun]:
         old.unlink(missing_ok=True)
+    forget(folder)
     if (folder / "sites").exists():  # what the sites kept of the run before
         shutil.rmtree(folder / "sites")
 

@@ -5,7 +5,7 @@ that run the same thing are the same. What a section takes is in sections.py.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 from fedmin import data
@@ -24,6 +24,7 @@ from fedmin.runs.own_tables import (
     shapes_of,
     with_intercept,
 )
+from fedmin.runs.path_terms import along_of, path_terms
 from fedmin.runs.registries import KINDS
 from fedmin.runs.sections import PARTITION_OPTIONS, SECTIONS, SMALLEST, fields_at
 from fedmin.runs.terms import Terms
@@ -58,6 +59,9 @@ def pieces(document: Document, words: Words) -> Pieces:
         table = _table(document, words["data"])
         federation = _federation(document, words, table)
     problem = problem_of(document, words, table)
+    way = along_of(document, words, problem)
+    if way is not None:  # at its last value, which is the largest problem
+        problem = way.at(way.values[-1])
     return Pieces(
         problem, federation, section_of(document, words, "method"), options(document, words)
     )
@@ -234,6 +238,9 @@ def with_defaults(document: Document, words: Words) -> dict[str, Any]:
         found["federation"] = {"sites": list(sites.sites), "quorum": sites.quorum}
         if sites.secrets != "system":
             found["federation"]["secrets"] = sites.secrets
+    path = path_terms(document, words)
+    if path is not None:
+        found["path"] = {k: v for k, v in serialize(asdict(path)).items() if v is not None}
     run = {key: value for key, value in words["run"].items() if key not in NO_EFFECT}
     found["run"] = {"every": 1, "engine": "simulator"} | run
     return found

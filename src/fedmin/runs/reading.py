@@ -12,6 +12,7 @@ from fedmin.core.holdings import Holdings
 from fedmin.core.kept import DamagedError, read_text, read_words
 from fedmin.core.result import Result
 from fedmin.reports.page import page
+from fedmin.reports.paths import path_section
 from fedmin.runs import presence
 from fedmin.runs.document import ConfigError, Document
 from fedmin.runs.life import parts_of
@@ -94,7 +95,9 @@ def page_of(folders: Mapping[str, Path], results: Mapping[str, Result]) -> str:
     found = [(name, on_machines(folder)) for name, folder in folders.items()]
     several = len(found) > 1
     sites = [(f"Sites of {n}" if several else "Sites", html) for n, html in found if html]
-    return page(title + on, results, held=held, made=made, sections=sites)
+    ways = [(name, path_section(folder)) for name, folder in folders.items()]
+    paths = [(f"Path of {n}" if several else "Path", html) for n, html in ways if html]
+    return page(title + on, results, held=held, made=made, sections=[*paths, *sites])
 
 
 def on_machines(folder: Path) -> str:
