@@ -20,6 +20,8 @@ from fedmin.runs.registries import KINDS
 from fedmin.runs.values import pick, record
 
 Words = Mapping[str, Any]
+EVERYONE = {"name": "everyone"}
+ONCE = {"stop": None, "statistics": False, "every": 1}  # of [run]: what a path must leave as it is
 
 
 @dataclass(frozen=True)
@@ -90,11 +92,11 @@ def prepare_path(document: Document) -> None:
             "federation", "a path is many runs, for a simulation: choose there without "
             "[federation], then give the machines the size, radius or limit that it chose"
         )  # fmt: skip
-    if "participation" in words:
+    if words.get("participation", EVERYONE) != EVERYONE:
         document.fail("participation", "a path asks all sites in every round: leave it out")
-    run = words.get("run")
-    for key in ("stop", "statistics", "every") if isinstance(run, dict) else ():
-        if key in words["run"]:
+    run = words["run"] if isinstance(words.get("run"), dict) else {}
+    for key, usual in ONCE.items():
+        if run.get(key, usual) != usual:
             document.fail(f"run.{key}", f"{key} is of one run, and a path is many: leave it out")
     if terms is not None and "method" not in words:
         sparse = terms.sizes is not None and "constraint" not in words
