@@ -213,6 +213,20 @@ def test_a_coarse_search_does_not_hide_the_gap(rng, cycles):
     assert float(twice) == pytest.approx(2 * float(ball.gap(x, jnp.asarray(g))))
 
 
+def test_corners_of_a_box_travel_as_sides_where_one_of_its_ends_differs(rng):
+    """Numbers of its own for one end only are numbers of its own: both parties know them."""
+    g, weight = jnp.asarray(rng.normal(size=D)), 0.25
+    for low, high in ((LOW, 4.0), (-4.0, HIGH), (LOW, HIGH)):
+        box = Box(low, high)
+        corner = np.where(np.asarray(g) > 0, low, high)
+        np.testing.assert_allclose(dense((box.lmo(g),)), corner)
+        sides = dense((box.packed(box.lmo(g)),))
+        np.testing.assert_array_equal(sides, np.asarray(g) <= 0)
+        np.testing.assert_allclose(box.unpacked(weight * sides, weight), weight * corner)
+    same = Box(-0.5, 2.0)  # one number for all: what travels has it with it
+    np.testing.assert_allclose(dense((same.packed(same.lmo(g)),)), np.where(g > 0, -0.5, 2.0))
+
+
 def test_points_outside_are_outside(entry):
     _, domain, _, _ = entry
     assert not domain.contains(jnp.full(D, 4.0))

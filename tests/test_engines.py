@@ -1,5 +1,7 @@
 """The two engines where a run does not go smoothly: stopping, diverging, odd numbers."""
 
+import sys
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,6 +13,7 @@ import known
 from agreement import ONE_BY_ONE, assert_same, run
 from fedmin import FedAvg, FedSGD, Full, Scaffold
 from fedmin.engines import compiled
+from fedmin.engines.progress import Progress
 from fedmin.engines.simulator import program
 from fedmin.engines.simulator.program import SEGMENT
 
@@ -334,6 +337,15 @@ def test_progress_is_shown_when_asked(apart, engine, capsys):
     assert "6/6 rounds" in shown
     run(apart, FedSGD(0.5), engine=engine, progress=False)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_bar_comes_at_a_terminal_unless_told_otherwise(terminal, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    for show, shown in ((True, True), (False, False), (None, terminal), (print, False)):
+        with Progress("FedSGD", 3, show) as bar:
+            assert bar.shown == (shown or callable(show))
+            assert (bar.bar is not None) == shown
 
 
 def test_result_says_how_it_went(apart):

@@ -13,7 +13,7 @@ from agreement import ONE_BY_ONE, run
 from fedmin import DFP, LBFGS, DenseInverse, DenseSolve, FedSSO, Full
 from fedmin.assembling import assemble
 from fedmin.server.quasi_newton import bfgs, lbfgs
-from fedmin.server.quasi_newton.forms import Start
+from fedmin.server.quasi_newton.forms import Start, downhill
 from test_oracles import cohorts
 
 FORMS = {"inverse": DenseInverse(), "solve": DenseSolve(), "dfp": DFP(), "lbfgs": LBFGS(9)}
@@ -335,6 +335,16 @@ def waves(x, z, y):
     """A nonconvex loss with saddles: wells, and waves across them."""
     wells = jnp.sum((z * x) ** 4) / 4 - jnp.sum((z * x) ** 2) / 2
     return wells + 0.3 * jnp.sin(5 * jnp.dot(z, x) + y)
+
+
+def test_at_a_minimum_nothing_moves_and_nothing_begins_anew():
+    """g = 0 and p = 0 is the end; p = 0 where g is not is no descent, and the curvature is left."""
+    start = Start(0.5, jnp.array(False), most=100.0)
+    zero, g = jnp.zeros(2), jnp.array([0.0, 1.0])
+    for slope, step, anew in ((zero, zero, False), (g, 0.5 * g, True)):
+        p, begins = downhill(zero, slope, start)
+        np.testing.assert_array_equal(p, step)
+        assert bool(begins) == anew
 
 
 def test_a_nonconvex_problem_stays_in_hand():

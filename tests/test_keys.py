@@ -410,6 +410,18 @@ def test_private_keys_are_their_owners(home):
         Identity.load(home / "a")
 
 
+def test_a_group_may_read_a_key_and_nobody_else_may_do_anything(home):
+    """Each bit of a mode by itself: only the owner's and the group's right to read pass."""
+    path = home / "a/key.pem"
+    for mode in (0o600, 0o400, 0o700, 0o640):
+        path.chmod(mode)
+        assert read_key(path).key_size == 256
+    for mode in (0o620, 0o610, 0o604, 0o602, 0o601):
+        path.chmod(mode)
+        with pytest.raises(KeysError, match=f"mode {mode:o}"):
+            read_key(path)
+
+
 def test_the_private_key_is_in_nothing_that_is_sent(home):
     secret = read_key(home / "a/key.pem").private_numbers().private_value.to_bytes(32, "big")
     for path in [*(home / "ca").rglob("*"), home / "a/request.pem", home / "a/certificate.pem"]:
