@@ -36,7 +36,7 @@ SHOWN: dict[type, dict[str, Any]] = {
         "methods": ["fedavg", "scaffold"], "problems": ["logistic", "softmax"], "constraints": [],
         "channels": ["plain"], "metrics": ["objective"], "smallest_sum": 3, "largest_epsilon": 2.0,
         "columns": ["age", "dose", "outcome"], "modules": ["our_losses"],
-        "runs": ["0123456789abcdef"], "seeded": False,
+        "runs": ["0123456789abcdef"], "own_line": False, "seeded": False,
     },
 }  # fmt: skip
 
