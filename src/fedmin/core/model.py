@@ -298,6 +298,13 @@ class Model:
 
         return write_onnx(self, Path(path))
 
+    def part(self, columns: Iterable[str], *, intercept: bool = False) -> "Model":
+        """What some raw columns add to a linear model's score, as a model of its own: for a party
+        that has only these. The parts' predictions, one with the intercept, add up to `scores`."""
+        from fedmin.core.model_parts import part_of
+
+        return part_of(self, tuple(columns), intercept)
+
     def estimator(self) -> Any:
         """The same with scikit-learn's manners: predict, predict_proba, score, coef_, classes_."""
         from fedmin.core.estimator import estimator_of

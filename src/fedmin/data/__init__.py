@@ -29,6 +29,7 @@ from fedmin.data.formats.parties import JoinedParties, Party, join_parties, read
 from fedmin.data.formats.speeches import read_speeches
 from fedmin.data.holdout import hold_out
 from fedmin.data.loading import DATASETS, Dataset, datasets, load
+from fedmin.data.own.parties import read_parties
 from fedmin.data.own.prepare import Prepare
 from fedmin.data.own.reading import Sites, read
 from fedmin.data.splits.by_columns import ColumnNames, ColumnSizes, EvenColumns, Parties
@@ -88,6 +89,7 @@ __all__ = [
     "read_idx",
     "read_idx_images",
     "read_libsvm",
+    "read_parties",
     "read_party",
     "read_speeches",
     "simulation_one",

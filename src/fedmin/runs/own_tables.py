@@ -45,11 +45,25 @@ def own_federation(document: Document, words: Words, channel: Any = None) -> Fed
             "data.sha256", "the files have changed since sha256 was written; leave it out"
         )
     files = files_of(document, words["data"])
+    split = chosen.pop("split", "rows")
     try:
+        if split == "columns":
+            return _parties(document, words, files, chosen, how)
         sites = data.read(files, labels=labels_wanted(words), **chosen)
         return sites.federation(how, channel=channel)
     except (ValueError, TypeError) as error:
         document.refuse("data", words["data"], error)
+
+
+def _parties(
+    document: Document, words: Words, files: Any, chosen: dict[str, Any], how: data.Prepare
+) -> Federation:
+    """The federation of parties with other columns of the same rows."""
+    for key in ("client", "weights", "test"):
+        if chosen.pop(key, None):
+            document.fail(f"data.{key}", f"{key} is of files with the same columns; leave it out "
+                          f'with split = "columns"')  # fmt: skip
+    return data.read_parties(files, labels=labels_wanted(words), prepare=how, **chosen)
 
 
 def read_words(document: Document, words: Words) -> dict[str, Any]:
@@ -65,9 +79,19 @@ def read_words(document: Document, words: Words) -> dict[str, Any]:
     return {key: value for key, value in found.items() if key not in ("files", "sha256")}
 
 
+def rows_at_sites(document: Document, words: Words) -> dict[str, Any]:
+    """The same for machines, whose sites have rows with the same columns."""
+    found = read_words(document, words)
+    if found.pop("split", "rows") == "columns":
+        document.fail("data.split", 'split = "columns" is prepared in a simulation (fedmin run); '
+                      "on machines each party's file has numbers, which its site.toml names, and "
+                      "the run's [data] has no files")  # fmt: skip
+    return found
+
+
 def own_frames(document: Document, words: Words) -> list[Frame]:
     """The columns of each site, as they were written."""
-    chosen = read_words(document, words)
+    chosen = rows_at_sites(document, words)
     files = files_of(document, words["data"])
     return frames_of(files, chosen.get("separator", ","), chosen.get("client"))
 
@@ -126,7 +150,8 @@ def shapes_of(federation: Federation) -> Any:
 
 def own_with_defaults(document: Document, words: Words) -> dict[str, Any]:
     """[data] and [prepare] with every default, and with what the files are."""
-    usual = {key: field.default for key, field in own_fields().items() if not field.needed}
+    fields = own_fields().items()
+    usual = {k: f.default for k, f in fields if not f.needed and k != "split"}
     known = {"sha256": digests(document, words["data"])} if "files" in words["data"] else {}
     return {
         "data": serialize({**usual, **words["data"], **known}),

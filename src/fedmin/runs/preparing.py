@@ -46,7 +46,7 @@ from fedmin.runs.config import Config
 from fedmin.runs.document import ConfigError, Document
 from fedmin.runs.grid import Job
 from fedmin.runs.own_rows import OwnRows
-from fedmin.runs.own_tables import is_own, labels_wanted, prepare_of, read_words
+from fedmin.runs.own_tables import is_own, labels_wanted, prepare_of, rows_at_sites
 from fedmin.runs.pieces import options, section_of
 from fedmin.runs.site_file import SiteFile
 
@@ -77,7 +77,7 @@ def check_sizes_told(job: Job) -> None:
 
 def chosen_of(document: Document, words: Mapping[str, Any]) -> Chosen:
     """What a run's file says of the columns."""
-    given = read_words(document, words)
+    given = rows_at_sites(document, words)
     given.pop("separator", None)  # each site knows its own
     return Chosen(**given, labels=labels_wanted(words))
 

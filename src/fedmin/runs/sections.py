@@ -4,7 +4,7 @@ A field has a type, whoever reads it: a class of fedmin, or the file itself (`st
 options of `partition`). By it a value is checked (values.py), and a list is a value or a grid.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 from fedmin import data
 from fedmin.data.loading import maker
@@ -27,7 +27,13 @@ def own_fields() -> dict[str, Field]:
     read = {k: f for k, f in fields_of(data.read).items() if k not in ("files", "labels", "seed")}
     read["kinds"] = Field(dict[str, str] | None, False, None)
     files = Field(str | tuple[str, ...] | dict[str, str], True, None)
-    return {"files": files, **read, "sha256": Field(tuple[str, ...] | None, False, None)}
+    split = Field(Literal["rows", "columns"], False, "rows")
+    return {
+        "files": files,
+        **read,
+        "split": split,
+        "sha256": Field(tuple[str, ...] | None, False, None),
+    }
 
 
 def fields_at(section: str, name: Any) -> dict[str, Field]:

@@ -67,7 +67,7 @@ class Sites:
         """The federation of these sites, their columns prepared by sums over the sites; by secure
         sums where the run's `channel` hides replies."""
         hides = channel is not None and channel.hides
-        talk = Talk(self.names, _here(self.tables), lines=self.lines)
+        talk = Talk(self.names, in_process(self.tables), lines=self.lines)
         if hides:
             talk = hidden_talk(self.tables, self.lines)
         told, _ = fitted(talk, Prepare() if prepare is None else prepare, dict(self.told))
@@ -161,7 +161,7 @@ those to use by features, or leave some out by without
     )  # fmt: skip
     frames = frames_of(files, separator, client)
     tables = tuple(SiteTable(frame, chosen, i) for i, frame in enumerate(frames))
-    talk = Talk([frame.site for frame in frames], _here(tables))
+    talk = Talk([frame.site for frame in frames], in_process(tables))
     told = agreed(talk, chosen)
     sites = Sites(tables, told, tuple(talk.lines))
     for table in tables:
@@ -209,10 +209,10 @@ def hidden_talk(tables: Sequence[SiteTable], lines: Any) -> Talk:
     """The same where no single answer is seen: keys and masks are those of machines, too."""
     names = [table.frame.site for table in tables]
     hidden = [HiddenTable(table, bytes(8), roster_of(names)) for table in tables]
-    return HiddenTalk(names, _here(hidden), lines=lines)
+    return HiddenTalk(names, in_process(hidden), lines=lines)
 
 
-def _here(tables: Sequence[Any]) -> Any:
+def in_process(tables: Sequence[Any]) -> Any:
     """Sites in this process, each of which answers by messages only."""
 
     def carry(messages: dict[int, bytes]) -> dict[int, bytes]:
