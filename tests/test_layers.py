@@ -35,8 +35,8 @@ NOUNS = [
     "channel", "participation", "ledger",
     "metrics", "prediction_metrics", "metrics_by", "stopping", "measured", "kkt", "certificate",
     "constants",
-    "privacy", "result_files", "model_origin", "inference", "model_files", "model_table", "model_parts",
-    "statistics", "onnx_graph", "estimator", "model", "result",
+    "privacy", "result_files", "model_origin", "inference", "model_files", "model_table",
+    "model_parts", "statistics", "onnx_graph", "estimator", "model", "result",
 ]  # fmt: skip
 FILES = sorted(PACKAGE.rglob("*.py"))
 

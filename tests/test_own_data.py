@@ -219,8 +219,8 @@ def test_secure_sums_prepare_the_same_and_show_no_site(tables, monkeypatch):
                   smallest_count=5)  # fmt: skip
     sites, sent = read(tables, outcome="died", without=("sex",)), []
     plain = sites.federation(how)
-    carry = reading._here
-    monkeypatch.setattr(reading, "_here", lambda tables: _kept(carry(tables), sent))
+    carry = reading.in_process
+    monkeypatch.setattr(reading, "in_process", lambda tables: _kept(carry(tables), sent))
     hidden = sites.federation(how, channel=fedmin.SecureSum())
     for one, other in zip(plain.about.preparation.columns, hidden.about.preparation.columns, strict=True):  # fmt: skip
         for part in ("shift", "scale", "fill"):
