@@ -37,8 +37,7 @@ class SiteData:
     groups: str = ""  # a column that says which group a row is in
     id: str = ""  # a column that says whose row it is: for `fedmin align` only, never a feature
     separator: str = ","  # of a CSV file
-    # say how many rows there are; false: for runs with weights = "secret" only
-    rows_told: bool = True
+    rows_told: bool = True  # say how many there are; false: for runs with weights = "secret" only
 
     @property
     def files(self) -> list[Path]:
