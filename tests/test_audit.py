@@ -13,6 +13,7 @@ from fedmin.assembling import assemble
 from fedmin.cli import app as cli
 from fedmin.core.kept import DamagedError
 from fedmin.core.privacy import Privacy
+from fedmin.engines.auditing import cut
 from fedmin.engines.observing import Scene, first_states
 from fedmin.privacy.audit import inversion
 from fedmin.privacy.audit.attack import Effort, Public, Target, attacked
@@ -103,6 +104,46 @@ def test_matching_rebuilds_what_an_l2_atom_was_chosen_by():
     assert str(outcome.rank) == "not measured"
 
 
+GROUPED = fedmin.Federation.from_clients(
+    [(x, y, np.array(["old", "young"])[[0, 1, 1, 0]]) for x, y in CLIENTS], names=list("abc"),
+    classes=3, group_names=["old", "young"],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("by", ["groups", "labels"])
+def test_limits_on_groups_are_audited_by_what_they_make_of_a_reply(by):
+    """The reply has the loss and the gradient of each group; all of it follows from the rows, and
+    in the first round it is known how: by the groups' shares of all rows, not of a batch."""
+    limits = {"old": 0.9, "young": 0.8} if by == "groups" else {"0": 0.9, "2": 0.8}
+    problem = fedmin.subject_to(SOFTMAX, fedmin.GroupLossAtMost(limits, by=by))
+    method = fedmin.SSCA(batches=fedmin.Full())
+    federation = GROUPED if by == "groups" else WORLD
+    found = fedmin.audit(problem, federation, method, batch=1, steps=20, observers=[("server",)])
+    outcome = found.of("server").outcome
+    assert outcome.rank.full
+    assert outcome.best.psnr > outcome.guess + 30
+    # NumPy: at the model of zeros each label has a chance of 1/3, so the loss is ln 3 everywhere
+    run = assemble(problem, federation, method, fedmin.Everyone(), fedmin.Plain(), None, None)
+    few = cut(federation, 1, 0)
+    place = Scene(run, few, first_states(run, few, 0), 0, 0)
+    view = place.server_sees(0)
+    z, y = place.held(view)
+    np.testing.assert_allclose(view.message(z, y), view.seen, rtol=1e-6, atol=1e-7)
+    own = int(np.asarray(few.client(0).group)[0]) if by == "groups" else int(y[0, 0])
+    whole = np.concatenate([g for _, _, g in _groups(federation, by)])
+    numbers = {"old": 0, "young": 1, "0": 0, "2": 2}
+    for name, bound in limits.items():  # times p_i = 1/3
+        share = np.mean(whole == numbers[name])
+        value = (np.log(3) - bound) / share / 3 if own == numbers[name] else 0.0
+        assert np.isclose(view.seen, value, rtol=1e-5, atol=1e-12).any()
+
+
+def _groups(federation, by):
+    for i in range(3):
+        rows = federation.client(i)
+        yield rows.x, rows.y, np.asarray(rows.group if by == "groups" else rows.y)
+
+
 def test_mixtures_count_labels():
     rng = np.random.default_rng(0)
     dictionary = rng.standard_normal((5, 40))
@@ -132,10 +173,13 @@ def test_the_page_and_the_command(tmp_path):
 
 
 def test_what_cannot_be_audited_is_refused():
-    x, y, parts = np.ones((4, 4)), np.zeros(4), [range(2), range(2, 4)]
-    grouped = fedmin.Federation.from_parts(x, y, parts, groups=["a", "b", "a", "b"])
-    with pytest.raises(ValueError, match="audit the same rows without groups"):
-        fedmin.audit(fedmin.LeastSquares(4), grouped, fedmin.FedSGD(0.1))
+    x, y = np.ones((4, 4)), np.zeros(4)
+    by_column = fedmin.GroupLossAtMost({"0": 0.5, "1": 0.5}, column=2)
+    with pytest.raises(ValueError, match=r"in no group of a column: .* by='groups'"):
+        fedmin.audit(fedmin.subject_to(SOFTMAX, by_column), WORLD, fedmin.SSCA())
+    split = fedmin.Federation.from_columns(x, y, [[0, 1], [2, 3]], groups=["a", "b", "a", "b"])
+    with pytest.raises(ValueError, match="audit the same columns without groups"):
+        fedmin.audit(fedmin.LeastSquares(4), split, fedmin.SplitSGD(0.1))
     for observers, words in (
         ([("d",)], "no observer 'd': there are server, a, b, c"),
         ([("server", "a", "b", "c")], "nothing to infer"),

@@ -1,6 +1,7 @@
 """Homomorphic sums that the sites take in themselves: the server carries, and has no model."""
 
 import gc
+import shutil
 from pathlib import Path
 
 import jax
@@ -144,6 +145,32 @@ def test_a_run_goes_on_from_what_the_sites_kept(tmp_path):
     whole = run(FOUR, method, rounds=4, **options)
     np.testing.assert_allclose(again.solution, whole.solution, rtol=1e-9, atol=1e-10)
     assert again.ledger.bytes() == whole.ledger.bytes()
+
+
+@pytest.mark.filterwarnings("ignore:.*nothing:RuntimeWarning")
+def test_a_site_that_lost_its_state_is_brought_back_by_doing_the_rounds_again(tmp_path):
+    """Nobody sends it a model: all go back to where it can follow, here to the beginning."""
+    folder, method = tmp_path / "kept", fedmin.FedAvg(0.2)
+    options = {"engine": fedmin.Loopback(), "channel": BLIND, "rounds": 3, "every": 3}
+    count = iter(["", "stopped", ""])
+    keep = fedmin.Checkpoint(folder, rounds=1)
+    run(FOUR, method, checkpoint=keep, interrupt=lambda: next(count), **options)
+    shutil.rmtree(folder / "sites" / "1")
+    again = run(FOUR, method, checkpoint=keep, **options)
+    simulated = run(FOUR, method, rounds=3, every=3, channel=BLIND)
+    np.testing.assert_allclose(again.solution, simulated.solution, rtol=1e-9, atol=1e-10)
+    for i in range(4):
+        np.testing.assert_array_equal(
+            np.load(folder / "sites" / str(i) / "model.npy"), again.solution
+        )
+
+
+def test_rounds_without_a_site_are_refused_before_the_work_starts(monkeypatch):
+    asked = []
+    monkeypatch.setattr(Memory, "deliver", lambda *given: asked.append(given))
+    with pytest.raises(ValueError, match=r"a site that misses a sum has another model.*quorum = 1"):
+        run(FOUR, fedmin.FedAvg(0.2), channel=BLIND, engine=fedmin.Loopback(absent=((0, 1, 2),)))
+    assert not asked
 
 
 @pytest.mark.parametrize("trip", [0, EXCHANGE, SUM])

@@ -198,6 +198,11 @@ def test_a_round_with_somebody_missing_does_not_count(monkeypatch):
         dropping(CHANNEL, {(0, 2, 1)}, rounds=1, world=world)
 
 
+def test_absent_sites_are_refused_before_the_work_starts():
+    with pytest.raises(ValueError, match=r"would tell how many rows it has; .* quorum = 1\.0"):
+        run(engine=fedmin.Loopback(absent=((0, 2, 1),)))
+
+
 # ---------------------------------------------------------------- what is refused
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from fedmin.core.column_problem import FirstLayer
 from fedmin.core.federation import Federation
+from fedmin.core.problem import Problem
 from fedmin.engines.observing import OBSERVER, Scene, View
 from fedmin.engines.round import Run
 from fedmin.privacy.audit.attack import Effort, Public, Target, attacked
@@ -35,13 +36,32 @@ def cut(federation: Federation, batch: int, seed: int) -> Federation:
             raise ValueError(f"client {name} has {size} rows, fewer than a batch of {batch}")
         whole = np.asarray(rows.x @ np.eye(rows.x.shape[1], dtype=rows.x.dtype))
         picked = rng.permutation(size)[:batch]
-        held.append((whole[picked], np.asarray(rows.y)[picked]))
-    x, y = (np.concatenate([one[k] for one in held]) for k in (0, 1))
+        group = np.zeros(size, int) if rows.group is None else np.asarray(rows.group)
+        held.append((whole[picked], np.asarray(rows.y)[picked], group[picked]))
+    x, y, group = (np.concatenate([one[k] for one in held]) for k in range(3))
+    groups: Any = {}
+    if federation.groups:
+        names = federation.groups
+        groups = {"groups": np.asarray(names)[group], "group_names": names}
     parts = [np.arange(i * batch, (i + 1) * batch) for i in range(len(held))]
     return Federation.from_parts(
         x, y, parts, weights=federation.weights, names=federation.names,
-        classes=federation.classes,
+        classes=federation.classes, **groups,
     )  # fmt: skip
+
+
+def check_groups(problem: Problem, on_columns: bool) -> None:
+    """Refuse groups that an attacker's rows would fall out of, and on columns all of them."""
+    limits = getattr(problem, "limits", ())
+    if any(getattr(limit, "column", None) is not None for limit in limits):
+        raise ValueError(
+            "an audit tries rows whose numbers are nearly right, which are in no group of a "
+            "column: give groups beside the features, table.grouped(column) and by='groups'"
+        )
+    if on_columns:
+        raise ValueError(
+            "an audit of columns knows no rows in groups; audit the same columns without groups"
+        )
 
 
 def public_of(federation: Federation, image: tuple[int, int, int] | None) -> Public:

@@ -136,7 +136,9 @@ class Scene:
         return jnp.asarray(rows.x.values), jnp.asarray(rows.y)
 
     def _shard(self, i: int, z: Any, y: Any) -> WholeShard:
-        rows = Rows(Dense(z), y, jnp.ones(z.shape[0], z.dtype))
+        # an attacker is told which group each row is in
+        group = None if self.own[i].group is None else jnp.asarray(self.own[i].group)
+        rows = Rows(Dense(z), y, jnp.ones(z.shape[0], z.dtype), group)
         count = jnp.int32(z.shape[0])
         return WholeShard(rows, jnp.int32(0), count, self.roster.capacity, self.roster.even)
 

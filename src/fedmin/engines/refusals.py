@@ -99,3 +99,20 @@ def check_blind(
         wrong = "noise of the server's would be known to all sites; give Noise(at='sites')"
     if wrong:
         raise ValueError(f"{channel}: {wrong}")
+
+
+def check_quorum(channel: Channel, roster: Roster, quorum: float) -> None:
+    """Refuse rounds without some of their sites where nobody can make up for one that is missed."""
+    why = ""
+    if channel.blind:
+        why = (
+            f"{channel}: a site that misses a sum has another model from then on, and nobody can "
+            f"bring it up to date"
+        )
+    elif not roster.sizes_told:
+        why = "weights are 'secret': a sum without a site would tell how many rows it has"
+    if why and quorum < 1:
+        raise ValueError(
+            f"{why}; a round needs all sites: give quorum = 1.0 (a site that is away is waited "
+            f"for), and no absent ones"
+        )

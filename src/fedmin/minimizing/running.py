@@ -23,7 +23,14 @@ from fedmin.core.roster import Roster
 from fedmin.core.stopping import Rule
 from fedmin.domains import Entries
 from fedmin.engines import private
-from fedmin.engines.auditing import AuditSettings, Observers, cut, findings, public_of
+from fedmin.engines.auditing import (
+    AuditSettings,
+    Observers,
+    check_groups,
+    cut,
+    findings,
+    public_of,
+)
 from fedmin.engines.auditing_columns import ColumnScene, column_findings
 from fedmin.engines.drive import Engine, Interrupt, Settings
 from fedmin.engines.messages import messages_of
@@ -192,11 +199,7 @@ def audit(
     13 of 13 1.0 True
     """
     columns = federation.roster().split == "features"
-    if federation.groups:
-        raise ValueError(
-            "an audit knows no rows in groups: which group a row is in would be told or inferred "
-            "too, and no attack here does; audit the same rows without groups"
-        )
+    check_groups(problem, columns and bool(federation.groups))
     checks.at_least("rounds", rounds, 0)
     checks.at_least("steps", steps, 1)
     checks.seed("seed", seed)
@@ -210,12 +213,12 @@ def audit(
         found = _on_columns(problem, federation, method, channel, rounds, size, how)
         return Audit(title, rounds + 1, size, found, image)
     few = cut(federation, size, seed)
-    run = assemble(problem, few, method, everyone, channel, record, None)
+    # limits on groups are by the shares of all rows, and not by those of a batch
+    run = assemble(problem, federation, method, everyone, channel, record, None)
     before = first_states(run, few, seed)
     if rounds:
-        whole = assemble(problem, federation, method, everyone, channel, record, None)
         settings = Settings(rounds, seed, rounds)
-        reached = Simulator().run(whole, federation, settings)
+        reached = Simulator().run(run, federation, settings)
         before = Before(reached.server, reached.clients, reached.memory)
     scene = Scene(run, few, before, rounds, seed)
     return Audit(title, rounds + 1, size, findings(run, scene, how), image)

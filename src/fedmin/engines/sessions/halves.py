@@ -21,6 +21,7 @@ from fedmin.core.rows import Rows
 from fedmin.core.serialize import digest
 from fedmin.engines.drive import Segment, Settings, Stepper, drive, result_of
 from fedmin.engines.measuring import best_of, is_lost
+from fedmin.engines.refusals import check_quorum
 from fedmin.engines.round import NOBODY, SERVER, THE_SUM, Run, ServerState, SiteState, State
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.checkpoint import Keeper, belongings
@@ -274,6 +275,7 @@ def run_halves(
     run: Run, roster: Roster, own: Own, open_sites: Open, settings: Settings, terms: Terms = Terms()
 ) -> Result:
     """Run, and return the result."""
+    check_quorum(run.channel, roster, terms.quorum)
     checkpoint, seed, every = settings.checkpoint, settings.seed, settings.every
     server = ServerSession(
         run, roster, seed=seed, name=run_name(run, roster, seed), quorum=terms.quorum,
