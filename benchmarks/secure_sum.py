@@ -26,7 +26,9 @@ def one_round(clients: int, entries: int, limbs: int, lost: int, t: int) -> tupl
     """Seconds by leg and party of one exchange, and the bytes a client sends but its numbers."""
     ids = tuple(range(clients))
     share = np.float32(1 / clients)
-    roster: Any = SimpleNamespace(names=tuple(map(str, ids)), identities=(), share=lambda i: share)
+    roster: Any = SimpleNamespace(
+        names=tuple(map(str, ids)), identities=(), sizes_told=True, share=lambda i: share
+    )
     occasion = Occasion(b"benchmark"[:8], t, 0, ids, roster)
     numbers = np.ones((entries, limbs), np.uint32)
     wire = {"update": numbers, WEIGHT: weight_words(share, limbs)}
