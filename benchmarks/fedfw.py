@@ -86,7 +86,7 @@ def round_of_atoms() -> None:
     clients = [(rng.standard_normal((2, SIZE)).astype(np.float32), np.ones(2)) for _ in range(4)]
     problem = fedmin.over(fedmin.LeastSquares(SIZE), fedmin.L1Ball(1.0))
     federation = fedmin.Federation.from_clients(clients)
-    result = fedmin.minimize(problem, federation, fedmin.FedFW(), rounds=1, progress=False,
+    result = fedmin.minimize(problem, federation, fedmin.FedFW.printed(), rounds=1, progress=False,
                              record=[fedmin.Objective()], certificate=False)  # fmt: skip
     print(f"FedFW, l1, d = {SIZE:,}, 4 clients, bytes a client and round:")
     print({kind: size // 4 for kind, size in result.ledger.by_kind().items()})

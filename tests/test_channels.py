@@ -121,6 +121,7 @@ def test_every_channel_is_tested():
         fedmin.TopK,
         fedmin.Clip,
         fedmin.Chain,
+        fedmin.EF21,  # tests/test_ef21.py
         fedmin.HomomorphicSum,
         fedmin.Noise,  # tests/test_noise.py
         fedmin.SecureSum,  # tests/test_secure_sum.py

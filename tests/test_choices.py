@@ -267,7 +267,7 @@ def replies(made, roster, world, i, secrets):
 def test_a_client_draws_its_vertex_as_is_accounted(rows, kind):
     """From the rows to what is sent: the law by NumPy, with the accountant's own multiplier."""
     world = over(rows, fedmin.L1Ball(2.0))
-    made, roster = fitted(world, kind(batches=fedmin.PrivateChoices(0.4, multiplier=6.0)))
+    made, roster = fitted(world, kind(0.1, batches=fedmin.PrivateChoices(0.4, multiplier=6.0)))
     (unit,) = noise_of_runs.units(made, roster)
     assert unit.releases == (Release("row", 6.0, 1.0, 1, concentrated=True),)
     sent = np.asarray(replies(made, roster, world, 1, KEYS[:3000])["atom"][0][0])
@@ -298,9 +298,9 @@ def test_a_client_draws_its_entries_as_is_accounted(rows):
 
 
 PRIVATE = {
-    "fedfw": (fedmin.FedFW(local_steps=2), fedmin.L1Ball(2.0), 2),
-    "fedfwplus": (fedmin.FedFWPlus(local_steps=2), fedmin.Simplex(1.0), 2),
-    "fedfwsto": (fedmin.FedFWSto(local_steps=3), fedmin.KSparsePolytope(2, 1.0), 3),
+    "fedfw": (fedmin.FedFW(0.1, local_steps=2), fedmin.L1Ball(2.0), 2),
+    "fedfwplus": (fedmin.FedFWPlus(0.1, local_steps=2), fedmin.Simplex(1.0), 2),
+    "fedfwsto": (fedmin.FedFWSto(0.1, local_steps=3), fedmin.KSparsePolytope(2, 1.0), 3),
     "fediterht": (fedmin.FedIterHT(local_steps=3), fedmin.L0Ball(2), 3),
     "distributediht": (fedmin.DistributedIHT(), fedmin.L0Ball(2), 1),
 }
@@ -384,11 +384,11 @@ def test_settings_that_read_more_than_noise_covers_are_refused():
     for also in ({"smoothness": 1.0}, {"smoothness": 1.0, "pairwise": True},
                  {"split": fedmin.LargerSet(fedmin.L2Ball(9.0), lambda rows: True)}):  # fmt: skip
         with pytest.raises(ValueError, match="leave them out"):
-            fedmin.FedFW(batches=chosen, **also)
+            fedmin.FedFW(0.1, batches=chosen, **also)
     with pytest.raises(ValueError, match="FedFWSto takes batches"):
-        fedmin.FedFW(batches=fedmin.PrivateRows(0.1, multiplier=1.0))
+        fedmin.FedFW(0.1, batches=fedmin.PrivateRows(0.1, multiplier=1.0))
     with pytest.raises(ValueError, match="rho"):
-        fedmin.FedFWSto(batches=chosen, steps=TooFast())
+        fedmin.FedFWSto(0.1, batches=chosen, steps=TooFast())
     with pytest.raises(TypeError, match="epochs"):
         chosen.per_epoch(10, 10)
 
@@ -431,6 +431,7 @@ name = "l1ball"
 radius = 10.0
 [method]
 name = "fedfw"
+penalty = 0.1
 batches = {name = "privatechoices", clip = 1.0, epsilon = 6.0, delta = 1e-3}
 [run]
 rounds = 30

@@ -10,6 +10,7 @@ import fedmin
 import known
 from agreement import assert_same, run
 from fedmin import FedDR, FedDualAvg, FedFW, FedFWPlus, FedFWSto, FedMid, Full, L1Ball, L2Ball
+from fedmin.client.differences import rms
 from fedmin.client.routes import Atoms, Copies, SharedAtoms
 from test_oracles import cohorts
 
@@ -57,7 +58,7 @@ def algorithm_1(world, kind, first_penalty, drawn, lmo=corner):
 
 def method_of(kind: str, **changes) -> FedFW:
     full = {"batches": Full()} if kind == "fedfw-sto" else {}
-    return KINDS[kind](penalty=1.5, **full, **changes)
+    return KINDS[kind].printed(1.5, **full, **changes)
 
 
 @pytest.mark.parametrize("participation", [fedmin.Everyone(), fedmin.Uniform(2)], ids=str)
@@ -74,6 +75,39 @@ def test_algorithm_1_and_the_mean_of_all(kind, participation):
     everyone = participation == fedmin.Everyone()
     route = result.method.route(result.problem, world.federation.roster(everyone))
     assert isinstance(route, Atoms if everyone else Copies)
+
+
+def test_the_penalty_that_is_measured():
+    """rms |grad f_i(0) - grad F(0)| / diameter, by 16 random combinations of entries, one a round;
+    and the steps of the participation. Loss and rows in other units make no difference."""
+    world = over(known.apart(), L1Ball(RADIUS))
+    options = {"rounds": 20, "participation": fedmin.Uniform(4)}
+    result = run(world, FedFW(), **options)
+    assert result.method.steps == fedmin.ConvexSteps(0.8)
+    gradients = np.array([world.gradient(i, np.zeros(3)) for i in range(5)])
+    own = np.asarray(result.clients.sketch)
+    signs = own.T @ np.linalg.pinv(gradients.T)  # own = gradients @ signs.T, and they span all
+    np.testing.assert_allclose(np.abs(signs), 1, atol=1e-9)
+    true = np.sqrt(world.shares @ np.sum((gradients - world.shares @ gradients) ** 2, axis=1))
+    drawn = cohorts(fedmin.Uniform(4), 0, 5, rounds=20)
+    sums, squares, weight = np.zeros((3, 16))
+    for t, cohort in enumerate(drawn):
+        j, p = int(0.8 * t) % 16, world.shares[cohort]
+        sums[j] += p @ own[cohort, j]
+        squares[j] += p @ own[cohort, j] ** 2
+        weight[j] += p.sum()
+    found = np.sqrt(np.mean(squares / weight - (sums / weight) ** 2))
+    assert float(rms(result.server.apart)) == pytest.approx(found)
+    assert 0.6 * true < found < 1.4 * true
+
+    z = tuple((3 * z, 30 * y) for z, y in world.clients)
+    problem = fedmin.LeastSquares(3, l2=0.9)  # nine times f, of x ten times as long
+    other = over(replace(world, clients=z, problem=problem), L1Ball(10 * RADIUS))
+    np.testing.assert_allclose(run(other, FedFW(), **options).solution, 10 * result.solution)
+    assert_same(result, run(world, FedFW(), engine=fedmin.Loopback(), **options))
+    sizes = result.ledger.by_kind()
+    assert sizes["up sketch"] == 20 * 4 * 2 * 8
+    assert sizes["down penalty"] == 20 * 4 * 8
 
 
 VARIANTS = {
@@ -373,6 +407,7 @@ class Corners(fedmin.Domain):
         (fedmin.over(fedmin.LeastSquares(3), Corners()), FedDR(), {}, "a set with a projection"),
         (Outside(3), FedFW(1.0), {}, "begins outside of"),
         (None, FedFW(1.0), {"channel": fedmin.TopK(1)}, "sends its parts as they are"),
+        (None, FedFWSto(batches=fedmin.PrivateRows(0.5, multiplier=1.0)), {}, "needs a penalty"),
         (None, FedFW(1.0), {"stop": fedmin.Gap(0.1), "record": [fedmin.Objective()]},
          "Gap needs WolfeGap"),
         (fedmin.LeastSquares(3), fedmin.FedSGD(), {"record": [fedmin.WolfeGap()]},

@@ -1,5 +1,7 @@
 """Thresholding over clients: the paper's pseudo-code, its theorems, recovery, and bad input."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,7 @@ import known
 from agreement import ONE_BY_ONE, run
 from cases import _minimizers, _model, keep
 from fedmin import DistributedIHT, FedHT, FedIterHT, Full, L0Ball, LeastSquares, over
+from fedmin.client import curvature
 from fedmin.methods.fedht import stable_for
 from fedmin.methods.sparsenewton import best_move
 from fedmin.server.quasi_newton import compact, lbfgs
@@ -301,7 +304,6 @@ BAD = [
     (FedHT(), LeastSquares(3), NUMBERS, r"FedHT needs a domain with a projection; .* has Free\(\)"),
     (fedmin.ScaffoldHT(), LeastSquares(3), NUMBERS, r"Give it one: fedmin.over\(problem, "),
     (FedIterHT(), over(LeastSquares(3), NoProjection()), NUMBERS, "needs a domain with a projec"),
-    (fedmin.SparseNewton(), GROUPED, NUMBERS, "is for an L0Ball without groups"),
     (fedmin.SparseNewton(), LeastSquares(3), NUMBERS, "is for an L0Ball"),
     (FedHT(), over(fedmin.Logistic(3), L0Ball(1)), SIGNS, "labels 0..1; row 0 has label -1"),
     (fedmin.FedAvg(), over(LeastSquares(3), L0Ball(1)), NUMBERS, "FedAvg does not handle a domain"),
@@ -337,18 +339,51 @@ def test_bad_numbers_are_refused(make, error, words):
         make()
 
 
-@pytest.mark.parametrize("step", [None, 0.1, 100.0])
+@pytest.mark.parametrize("step", [None, 10.0, 100.0])
 def test_sparse_newton_goes_down_from_any_first_step(step):
-    """Columns of lengths from 1 to 100: F never rises, also from a wild first step."""
+    """Softmax, two entries a class, columns of lengths from 1 to 100: F never rises, also from a
+    wild first step."""
     rng = np.random.default_rng(3)
     scale = np.array([1.0, 10.0, 100.0, 3.0])
     z = rng.standard_normal((80, 4)) * scale
-    score = z @ (np.array([2.0, 0.0, 1.0, 0.0]) / scale) + 0.5 * rng.standard_normal(80)
-    y = (score > 0).astype(int)
+    truth = rng.standard_normal((4, 3)) * np.array([[2.0], [0.0], [2.0], [0.0]]) / scale[:, None]
+    y = np.argmax(z @ truth + 0.3 * rng.gumbel(size=(80, 3)), axis=1)
     clients = tuple((z[i::4], y[i::4]) for i in range(4))
-    problem = fedmin.over(fedmin.Logistic(4, l2=1e-3), fedmin.L0Ball(2))
+    problem = fedmin.over(fedmin.Softmax(4, 3, l2=1e-3), L0Ball(2, each="row"))
     world = known.World(problem, clients)
     result = run(world, fedmin.SparseNewton(step), rounds=60)
     values = np.asarray(result.history["objective"])
     assert np.all(np.diff(values) <= 1e-12)
-    assert values[-1] < 0.7 * values[0]
+    assert values[-1] < 0.6 * values[0]
+    assert (np.count_nonzero(result.solution.reshape(3, 4), axis=1) <= 2).all()
+
+
+def test_sparse_newton_finds_the_best_groups():
+    """Groups of one, two and three entries, two of them at most: least squares on each pair, by
+    NumPy, and the best of them."""
+    rng, groups = np.random.default_rng(1), np.array([0, 1, 2, 2, 1, 2])
+    z = rng.standard_normal((60, 6)) * np.array([1, 1, 1, 3, 10, 1.0])
+    y = z @ np.array([0.0, 2.0, 1.0, -1.0, 0.3, 0.5]) + 0.1 * rng.standard_normal(60)
+    world = known.World(
+        over(LeastSquares(6), L0Ball(2, groups=groups)), tuple((z[i::3], y[i::3]) for i in range(3))
+    )
+    result = run(world, fedmin.SparseNewton(), rounds=40)
+    ends = []
+    for left in range(3):
+        i = np.flatnonzero(groups != left)
+        ends.append(np.zeros(6))
+        ends[-1][i] = np.linalg.lstsq(z[:, i], y, rcond=None)[0]
+    best = min(ends, key=lambda x: np.sum((z @ x - y) ** 2))
+    np.testing.assert_allclose(result.solution, best, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("H", "scale"), [([3.0, 1.0], 2.6), ([-3.0, 1.0], 7.4**0.5), ([0.0, 0.0], 5)]
+)
+def test_a_first_scale_where_a_loss_bends_down_or_is_flat(H, scale):
+    """By hand for g along (2, -1), of length 5, and H diagonal: g.Hg/|g|^2; |Hg|/|g|
+    where that is below 0; |g| where H is 0."""
+    g = jnp.array([4.0, -2.0]) * (5 / 20**0.5)
+    bent = SimpleNamespace(grad=lambda x, rows: g, hvp=lambda x, v, rows: jnp.array(H) * v)
+    found = curvature.along_gradient(bent, jnp.zeros(2), None)
+    assert float(found) == pytest.approx(scale)

@@ -561,7 +561,7 @@ def test_what_noise_does_not_cover_is_said(tested):
     with pytest.warns(PrivacyWarning, match="epsilon does not cover it"):
         run(tested, method, record=[fedmin.Objective()])
     over = fedmin.over(tested.problem, fedmin.L1Ball(1.0))
-    chosen = fedmin.FedFWSto(batches=fedmin.PrivateRows(0.2, multiplier=1.0))
+    chosen = fedmin.FedFWSto(0.1, batches=fedmin.PrivateRows(0.2, multiplier=1.0))
     made, _ = fitted(World(over, tested.federation), chosen)
     assert not made.certify
 

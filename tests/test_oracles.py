@@ -24,10 +24,12 @@ def world(request) -> known.World:
     return known.logistic().with_weights(WEIGHTS[request.param])
 
 
-def cohorts(participation: fedmin.Participation, seed: int, population: int) -> list[list[int]]:
+def cohorts(
+    participation: fedmin.Participation, seed: int, population: int, rounds: int = ROUNDS
+) -> list[list[int]]:
     """Who takes part in each round: drawn by the library, a list of ids a round."""
     drawn = []
-    for t in range(ROUNDS):
+    for t in range(rounds):
         key = key_of(jax.random.key(seed), jnp.int32(t), 0, COHORT)
         ids, there = participation.cohort(key, jnp.int32(t), population)
         drawn.append(np.asarray(ids)[np.asarray(there)].tolist())

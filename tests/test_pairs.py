@@ -17,15 +17,17 @@ from cases import CASES, Case
 CHANNELS = {
     "topk": fedmin.TopK(1),
     "clip": fedmin.Clip(0.5),
+    "ef21": fedmin.EF21(1),
     "chain": fedmin.chain(fedmin.Clip(0.5), fedmin.TopK(1)),
 }
 # methods that refuse, and which; all others take every channel
 REFUSED = {
     # a pair is a difference of two rounds, an atom and a Newton step are a gradient's
-    **{name: {"topk", "chain"} for name in ("FedSSO", "SparseNewton", "CentralFW")},
+    **{name: {"topk", "chain"} for name in ("FedSSO", "CentralFW")},
+    "SparseNewton": set(CHANNELS),  # it also compares f_i of two rounds
     # both ends add replies up, or they are models
     **{
-        name: {"clip", "chain"}
+        name: {"clip", "chain", "ef21"}
         for name in ("Scaffold", "ScaffoldHT", "FedDR", "FedNLPP", "FedIterHT")
     },
     "FedNL": set(CHANNELS),
@@ -33,7 +35,7 @@ REFUSED = {
     # atoms and their sums must arrive as they are
     **{name: set(CHANNELS) for name in ("FedFW", "FedFWPlus", "FedFWSto")},
 }
-QUICK = {("fedavg", "clip"), ("scaffold", "topk"), ("fedavg", "topk")}
+QUICK = {("fedavg", "clip"), ("scaffold", "topk"), ("fedavg", "topk"), ("fedsso", "ef21")}
 PAIRS = [
     pytest.param(case, name, id=f"{case}-{name}")
     for case in CASES
@@ -52,7 +54,9 @@ def refused(case: Case, name: str) -> bool:
 def test_who_refuses_what(case):
     wanted = REFUSED.get(type(case.method).__name__, set())
     if getattr(case.method, "remember", False):
-        wanted = wanted | {"clip"}
+        wanted = wanted | {"clip", "ef21"}
+    if case.name == "gather":  # a mean of all is no reply
+        wanted = {"ef21"}
     assert {name for name in CHANNELS if refused(case, name)} == wanted
 
 
@@ -91,7 +95,7 @@ def test_steps_for_other_clients_than_come_are_told():
         assemble(problem, rows, method, participation, fedmin.Plain(), None, None)
 
     with pytest.warns(RuntimeWarning, match="chance 1, and with Uniform.count=2. they do with 0.5"):
-        checked(fedmin.FedFW(), two)
+        checked(fedmin.FedFW.printed(), two)
     with pytest.warns(RuntimeWarning, match="give the steps p=1"):
         checked(fedmin.FedFW(steps=fedmin.ConvexSteps(0.5)), fedmin.Everyone())
     with pytest.warns(RuntimeWarning, match="they do with 0.25"):
@@ -99,6 +103,7 @@ def test_steps_for_other_clients_than_come_are_told():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         checked(fedmin.FedFW(), fedmin.Everyone())
+        checked(fedmin.FedFW(), two)  # its steps are the participation's
         checked(fedmin.FedFW(steps=fedmin.ConvexSteps(0.5)), two)
         checked(fedmin.FedFWSto(), two)  # its steps know no p
         checked(fedmin.CentralFW(), two)

@@ -54,7 +54,7 @@ GIVEN = {
     "intersection": 'sets = [{name = "l1ball", radius = 1.0}, {name = "l2ball", radius = 0.5}]',
     "groupl1ball": "radius = 1.0, group = 3", "nuclearball": "radius = 1, shape = [3, 2]",
     "lossatmost": "limit = 0.5", "grouplossatmost": "limits = [0.5, 0.6]",
-    "topk": "k = 3", "clip": "norm = 1.0", "noise": "multiplier = 2.0",
+    "topk": "k = 3", "ef21": "shape = [3, 2]", "clip": "norm = 1.0", "noise": "multiplier = 2.0",
     "privaterows": "rate = 0.5, multiplier = 1.0", "privatechoices": "epsilon = 3.0",
     "budget": "epsilon = 3.0",
     "chain": 'stages = [{name = "clip", norm = 1.0}, {name = "topk", k = 3}]',

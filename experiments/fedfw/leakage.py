@@ -117,7 +117,7 @@ def method_of(cell: Cell) -> fedmin.Method:
         return fedmin.FedSGD(0.1, batches=fedmin.Full())
     if cell.message == "model":
         return fedmin.FedAvg(0.1, local_steps=2, batches=fedmin.Full())
-    return fedmin.FedFW(0.1, steps=fedmin.NonconvexSteps(100.0))
+    return fedmin.FedFW.printed(0.1, steps=fedmin.NonconvexSteps(100.0))
 
 
 @cache

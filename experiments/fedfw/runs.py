@@ -115,12 +115,12 @@ def steps(spec: Spec) -> Any:
 def frank_wolfe(spec: Spec) -> fedmin.Method:
     """knobs: c_0 = n lambda_0."""
     kinds = {"fedfw": fedmin.FedFW, "fedfw+": fedmin.FedFWPlus}
-    return kinds[spec.method](penalty=spec.knobs[0], steps=steps(spec))
+    return kinds[spec.method].printed(spec.knobs[0], steps=steps(spec))
 
 
 def stochastic(spec: Spec) -> fedmin.Method:
     """knobs: c_0 = n lambda_0."""
-    return fedmin.FedFWSto(penalty=spec.knobs[0], batches=fedmin.WithoutReplacement(spec.batch))
+    return fedmin.FedFWSto.printed(spec.knobs[0], batches=fedmin.WithoutReplacement(spec.batch))
 
 
 def feddr(spec: Spec) -> fedmin.Method:

@@ -227,7 +227,7 @@ def digits(book: Book, setting: Setting) -> Claim:
 
 
 def beyond(book: Book, setting: Setting) -> Claim:
-    """ht-beyond: SparseNewton has the gain that the paper promised, at no more bytes a round."""
+    """ht-beyond: SparseNewton has the gain that the paper promised, at a number more a client."""
     parts, words, numbers = [], [], {}
     aims = [(world, setting.one_rounds, 5) for world in setting.names("sim1")]
     aims += [(world, setting.two_rounds, 4) for world in setting.names("sim2")]
@@ -236,16 +236,17 @@ def beyond(book: Book, setting: Setting) -> Claim:
         found = speeds(pair)
         ours, theirs = found["sparsenewton"], found["distributediht"]
         numbers[world] = found
-        cheap = ours["megabytes_a_round"] <= theirs["megabytes_a_round"]
+        # f_i is one number more a client than a gradient
+        cheap = ours["megabytes_a_round"] <= 1.01 * theirs["megabytes_a_round"]
         parts.append(ours["rounds"] <= rounds / share and cheap)
         words.append(f"{world} {number(ours['rounds'])} of {rounds}")
     return Claim(
         "ht-beyond",
         "(ours) SparseNewton: a fifth of Distributed-IHT's rounds on Simulation I, a quarter on II",
         "; ".join(words),
-        "within a fifth of the rounds on I and a quarter on II, at no more bytes a round",
+        "within a fifth of the rounds on I and a quarter on II, at most 1 % more bytes a round",
         judge(parts),
-        f"{sum(parts)} of {len(parts)} sets, at no more bytes a round, its first step not tuned",
+        f"{sum(parts)} of {len(parts)} sets, at a number more a client, its first step not tuned",
         numbers,
     )
 

@@ -132,7 +132,7 @@ def models(rows: Rows) -> list[Model]:
         return found
     return [
         *found,
-        Model("l1 ball: FedFW, noisy vertices", 10, 30, choosing(fedmin.FedFW, 1.0),
+        Model("l1 ball: FedFW, noisy vertices", 10, 30, choosing(fedmin.FedFW.printed, 1.0),
               lambda problem: fedmin.over(problem, fedmin.L1Ball(4.0))),
         Model("smallest with loss <= 0.5: SSCA", 10, rounds, gaussian(fedmin.SSCA, recipe),
               lambda problem: fedmin.smallest(problem, loss_at_most=LIMIT)),

@@ -7,7 +7,7 @@ _devices.spread()
 from typing import TYPE_CHECKING as _TYPES
 
 from fedmin import data
-from fedmin.channels import Chain, Clip, HomomorphicSum, Noise, Plain, SecureSum, TopK, chain
+from fedmin.channels import EF21, Chain, Clip, HomomorphicSum, Noise, Plain, SecureSum, TopK, chain
 from fedmin.client import (
     Batches,
     Blocks,
@@ -215,6 +215,7 @@ __all__ = [
     "FedNL",
     "FedNLPP",
     "DONE",
+    "EF21",
     "EF21FW",
     "FedSSO",
     "SSCA",
@@ -263,25 +264,10 @@ __all__ = [
     "Everyone",
     "Participation",
     "Uniform",
-    "Problem",
-    "CNN",
-    "MLP",
-    "LeastSquares",
-    "Huber",
-    "Intersection",
-    "Poisson",
-    "LeNet",
-    "Logistic",
-    "Softmax",
-    "from_loss",
-    "over",
-    "Result",
-    "Rows",
-    "Power",
-    "Stages",
-    "SplitProblem",
-    "FederatedClassifier",
-]
+    "Problem", "CNN", "MLP", "LeastSquares", "Huber", "Intersection", "Poisson", "LeNet",
+    "Logistic", "Softmax", "from_loss", "over", "Result", "Rows", "Power", "Stages",
+    "SplitProblem", "FederatedClassifier",
+]  # fmt: skip
 
 
 # what most never need lives in its room; the flat name still leads there

@@ -101,8 +101,9 @@ def assembled(
         words = f"a model of {problem.size():,} numbers; fewer than 2^31 can be counted"
         raise ValueError(f"{type(problem).__name__} has {words}")
     start = None if start is None else _checked_start(problem, start)
-    method.check(starting_at(problem, start))
     participation.check(roster.clients)
+    method = method.for_chance(participation.chance(roster.clients))
+    method.check(starting_at(problem, start))
     if not roster.sizes_told:
         check_untold(problem, roster, method, participation, channel)
     check_trips(problem, roster, method, participation, channel)

@@ -5,6 +5,7 @@ One idea a file, one line in `CHANNELS`. May import: core. To add one, follow CO
 """
 
 from fedmin.channels.clip import Clip
+from fedmin.channels.ef21 import EF21
 from fedmin.channels.homomorphic_sum import HomomorphicSum
 from fedmin.channels.noise import Noise
 from fedmin.channels.plain import Plain
@@ -16,6 +17,7 @@ from fedmin.core.channel import Channel
 CHANNELS: dict[str, type[Channel]] = {
     "plain": Plain,
     "topk": TopK,
+    "ef21": EF21,
     "clip": Clip,
     "noise": Noise,
     "chain": Chain,
@@ -24,5 +26,6 @@ CHANNELS: dict[str, type[Channel]] = {
 }
 
 __all__ = [
-    "CHANNELS", "Chain", "Clip", "HomomorphicSum", "Noise", "Plain", "SecureSum", "TopK", "chain",
+    "CHANNELS", "EF21", "Chain", "Clip", "HomomorphicSum", "Noise", "Plain", "SecureSum", "TopK",
+    "chain",
 ]  # fmt: skip

@@ -31,6 +31,10 @@ class Chain(Channel):
         for stage in self.stages[:-1]:
             if stage.hides:  # what comes after it would see what it hides
                 raise ValueError(f"{stage} must be the last stage of a chain: its sum is hidden")
+            if stage.remembers:  # what comes after it would change what both ends add up
+                raise ValueError(
+                    f"{stage} must be the last stage of a chain: its two ends must add up the same"
+                )
         if self.noises and getattr(self.stages[-1], "bound", 0) is None:
             raise ValueError(
                 f"{self.stages[-1]} agrees on a bound, a maximum without noise; give it a bound"
@@ -53,7 +57,7 @@ class Chain(Channel):
         return any(stage.goes_on for stage in self.stages)
 
     def weighing(self, cohort: Cohort) -> Array:
-        fixed = [stage for stage in self.stages if stage.goes_on]
+        fixed = [stage for stage in self.stages if stage.goes_on or stage.remembers]
         return (fixed or self.stages)[0].weighing(cohort)
 
     def longest(self, entering: float | None) -> float | None:

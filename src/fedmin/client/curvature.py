@@ -20,10 +20,17 @@ def value(problem: Problem, x: Array, rows: Shard) -> Array:
 
 
 def along_gradient(problem: Problem, x: Array, rows: Shard) -> Array:
-    """g.H g/|g|^2 of f_i at x: how the gradient changes along itself."""
+    """g.H g/|g|^2 of f_i at x: how the gradient changes along itself.
+
+    Where f_i bends down there, |H g|/|g|; where it does not bend at all, |g|, for a step of length
+    1. So it is above 0 unless g is 0.
+    """
     g = problem.grad(x, rows)
-    square = g @ g
-    return g @ problem.hvp(x, g, rows) / jnp.where(square > 0, square, 1)
+    Hg = problem.hvp(x, g, rows)
+    length = jnp.linalg.norm(g)
+    some = jnp.where(length > 0, length, 1)
+    along, size = g @ Hg / some**2, jnp.linalg.norm(Hg) / some
+    return jnp.where(along > 0, along, jnp.where(size > 0, size, length))
 
 
 def steepest(problem: Problem, x: Array, rows: Shard) -> Array:

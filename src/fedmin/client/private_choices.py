@@ -24,7 +24,7 @@ class PrivateChoices(Batches):
     for the whole run. How much noise that is, and why: `core/choices.py`.
 
     >>> import fedmin
-    >>> method = fedmin.FedFW(batches=fedmin.PrivateChoices(clip=1.0, epsilon=3.0))
+    >>> method = fedmin.FedFW(0.1, batches=fedmin.PrivateChoices(clip=1.0, epsilon=3.0))
     >>> method.batches.delta
     1e-05
     """

@@ -82,6 +82,8 @@ class Channel(eqx.Module):
     delays: ClassVar[bool] = False
     # some of a reply never arrives
     shortens: ClassVar[bool] = False
+    # both ends add up what is sent: nothing may change it on its way
+    remembers: ClassVar[bool] = False
     # single replies are hidden from the server, by a protocol
     hides: ClassVar[bool] = False
     # a round happens even if nobody came: who did is not to be seen

@@ -133,6 +133,17 @@ class Domain(eqx.Module):
         return False
 
     @property
+    def keeps_support(self) -> bool:
+        """Whether its projection keeps entries, at most so many, and makes the others 0."""
+        return self.keeps_entries
+
+    def support(self, x: Array) -> tuple[Array, Array]:
+        """The entries that the projection keeps, as indices, always as many, and a bool each:
+        whether this one is kept."""
+        indices = self.compact(x).indices  # type: ignore[union-attr]
+        return indices, jnp.ones(indices.shape, bool)
+
+    @property
     def has_atoms(self) -> bool:
         """Whether it has a linear minimizer."""
         return type(self).lmo is not Domain.lmo

@@ -238,6 +238,11 @@ class Method(eqx.Module):
         """The chance of taking part in a round that these settings are made for, if they are."""
         return None
 
+    def for_chance(self, chance: float) -> "Method":
+        """The method for clients of whom each takes part with this chance in a round, in what its
+        settings leave to be said by that."""
+        return self
+
     def alone(self) -> str:
         """Why a sum of its replies may be a single client's, which nothing hides; "" if never."""
         return ""

@@ -217,6 +217,8 @@ def outside_theorem(rho: Any, gamma: Any) -> tuple[str, ...]:
     return tuple(f"outside the theorem: {words}" for holds, words in broken if holds)
 
 
+AtomSteps = ConvexSteps | NonconvexSteps | StochasticSteps
+
 # numbers that change with the round, and the steps and penalties of Frank-Wolfe methods
 SCHEDULES = {"power": Power, "stages": Stages, "auto": Auto}
 FRANK_WOLFE_STEPS = {

@@ -84,24 +84,27 @@ class L0Ball(Truncation):
     def keeps_entries(self):
         return self.groups is None  # groups may differ in size
 
+    @property
+    def keeps_support(self):
+        return True
+
     def compact(self, x):
         """The entries that the projection keeps; always as many, some may be 0."""
+        i, kept = self.support(x)
+        return Sparse(i, jnp.where(kept, x[i], 0), x.shape[0])
+
+    def support(self, x):
         spans = self._spans(x.shape[0])
-        free = [a + jnp.arange(math.prod(s), dtype=jnp.int32) for a, s, out in spans if out]
         if self.groups is not None:
             marked, count = self._marked(x, spans)
             i = largest(marked, count)
-            # fewer entries than that may be in the groups: what is marked -1 is not
-            values = jnp.where(marked[i] < 0, 0, x[i])
+            kept = marked[i] >= 0  # fewer entries than that may be in the groups
         else:
             i = jnp.concatenate(self._found(jnp.abs(x), spans))
-            values = x[i]
-        if free:
-            i, values = (
-                jnp.concatenate([i, *free]),
-                jnp.concatenate([values, *(x[f] for f in free)]),
-            )
-        return Sparse(i, values, x.shape[0])
+            kept = jnp.ones(i.shape, bool)
+        free = [a + jnp.arange(math.prod(s), dtype=jnp.int32) for a, s, out in spans if out]
+        i = jnp.concatenate([i, *free])
+        return i, jnp.concatenate([kept, jnp.ones(i.shape[0] - kept.shape[0], bool)])
 
     def project(self, x):
         spans = self._spans(x.shape[0])

@@ -7,6 +7,8 @@
 y_i here is n times the paper's, as g_i is; with p_i = 1/n the atoms are the same.
 """
 
+from typing import Any
+
 import jax.numpy as jnp
 
 from fedmin.methods.fedfw import FedFW
@@ -16,7 +18,7 @@ class FedFWPlus(FedFW):
     """FedFW by an augmented Lagrangian: y_i remember how far x_i were from xbar.
 
     >>> import fedmin
-    >>> fedmin.FedFWPlus(penalty=0.1).penalty
+    >>> fedmin.FedFWPlus.printed(0.1).penalty
     0.1
     """
 
@@ -24,5 +26,6 @@ class FedFWPlus(FedFW):
         return jnp.zeros_like(x)  # y_i
 
     def slope(self, problem, batch, x, y, mean, k, now):
-        y = y + jnp.where(k == 0, self.penalty, 0.0) * (x - mean)  # xbar is new once a round
+        penalty: Any = self.penalty
+        y = y + jnp.where(k == 0, penalty, 0.0) * (x - mean)  # xbar is new once a round
         return problem.grad(x, batch) + y, y

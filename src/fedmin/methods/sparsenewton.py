@@ -9,7 +9,8 @@
     bytes       down 2 tau, up d + 1 (d + 2 where no step is given)
 
 B is built on sigma I, sigma = mu y.s/|s|^2 of the newest pair; before there is one sigma is
-mu/step, or without it mu times the mean of the clients' g_i.H_i g_i/|g_i|^2 at the start.
+mu/step, or without it mu times the mean of the clients' g_i.H_i g_i/|g_i|^2 at the start (where
+f_i bends down, |H_i g_i|/|g_i|).
 So no step is to be chosen. Where F(z) - F(x) is within rounding, (g + g(x)).s/2 tells it: exactly
 if F is quadratic, and near enough for short s. So it does where clients are absent, whose values at
 two models are not to be compared.
@@ -34,10 +35,7 @@ from fedmin.methods.fedht import spread, stable_for
 from fedmin.server.quasi_newton import compact, lbfgs
 
 ETAS = tuple(4.0**-k for k in range(5))  # lengths that are tried, times 1/sigma
-TINY = 1e-12  # the least curvature to begin with: a loss may be flat at the start
 STRAIGHT = 1e-6  # a pair whose s and y are closer to a right angle says nothing in single precision
-
-
 ROUNDING = 10.0  # units in the last place of F within which values do not tell
 
 
@@ -52,7 +50,8 @@ class Server(NamedTuple):
 
 
 class SparseNewton(Method):
-    """Sparse quasi-Newton steps at the server; for an `L0Ball`. Made for all clients in all rounds.
+    """Sparse quasi-Newton steps at the server; for an `L0Ball`: entries in all, in every row, or
+    groups. Made for all clients in all rounds.
 
     >>> import fedmin
     >>> sample = fedmin.data.sparse_regression(200, 30, support=3, noise=0.0, clients=4)
@@ -75,9 +74,9 @@ class SparseNewton(Method):
         checks.at_least("memory", self.memory, 1)
 
     def check(self, problem):
-        if not problem.domain.keeps_entries:
+        if not problem.domain.keeps_support:
             raise ValueError(
-                f"SparseNewton is for an L0Ball without groups; {type(problem).__name__}(...) has "
+                f"SparseNewton is for an L0Ball; {type(problem).__name__}(...) has "
                 f"{problem.domain}. Give it one: fedmin.over(problem, fedmin.L0Ball(200))"
             )
 
@@ -100,9 +99,10 @@ class SparseNewton(Method):
         return self.step is None
 
     def exchanges(self, problem, roster):
-        # a pair is a difference of two rounds: what a channel brings later is in it as curvature
+        # a pair is a difference of two rounds, and so is what F is told by: what a channel brings
+        # later would be curvature, and what it cuts off a fall of F
         client = partial(self.client, roster.everyone)
-        return (Exchange(self.broadcast, client, self.server, prompt=True),)
+        return (Exchange(self.broadcast, client, self.server, prompt=True, entire=True),)
 
     def broadcast(self, problem, server, now):
         return {"model": server.z}
@@ -125,7 +125,8 @@ class SparseNewton(Method):
         newest = pairs.rho[(pairs.taken - 1) % self.memory]
         known = newest > 0
         guess: Any = self.step
-        first = jnp.maximum(mean["curvature"], TINY) if self._auto else 1 / guess
+        first = 1 / guess if not self._auto else mean["curvature"]
+        first = jnp.where(first > 0, first, 1)  # every gradient is 0 at the start
         sigma = mu * jnp.where(known, 1 / jnp.where(known, newest, 1), first)
         asked = best_move(problem.domain, compact.curvature(pairs, sigma.astype(x.dtype)), x, g)
         value = jnp.where(better, value, server.value)
@@ -157,10 +158,11 @@ def best_move(domain: Any, B: compact.Curvature, x: Array, g: Array) -> Payload:
     """Of the minimizers of the model on the supports that are tried, the best; x if none is."""
 
     def on_support(eta):
-        i = domain.compact(x - eta * g).indices
-        inside = jnp.zeros(x.shape, bool).at[i].set(True)
+        i, kept = domain.support(x - eta * g)
+        inside = jnp.zeros(x.shape, bool).at[i].set(kept)
         away = jnp.where(inside, 0, -x)  # what leaves the support goes to 0
-        s = away.at[i].set(compact.solve_on(B, i, -(g + compact.times(B, away))[i]))
+        step = compact.solve_on(B, i, -(g + compact.times(B, away))[i], kept)
+        s = away.at[i].add(jnp.where(kept, step, 0))
         change = jnp.dot(g, s) + jnp.dot(s, compact.times(B, s)) / 2
         return jnp.where(jnp.isfinite(change), change, jnp.inf), s
 

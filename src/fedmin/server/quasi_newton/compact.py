@@ -56,8 +56,9 @@ def times(B: Curvature, v: Array) -> Array:
     return B.sigma * (v - B.W.T @ jnp.linalg.solve(B.K, B.W @ v))
 
 
-def solve_on(B: Curvature, i: Array, r: Array) -> Array:
-    """B_TT^-1 r on the entries T with these indices.
+def solve_on(B: Curvature, i: Array, r: Array, kept: Array | None = None) -> Array:
+    """B_TT^-1 r on the entries T with these indices; where `kept` is False an index is not in T,
+    and what is returned there is 0.
 
     >>> import jax.numpy as jnp
     >>> from fedmin.server.quasi_newton import lbfgs
@@ -66,4 +67,6 @@ def solve_on(B: Curvature, i: Array, r: Array) -> Array:
     Array([3.], dtype=float32)
     """
     W = B.W[:, i]
+    if kept is not None:
+        W, r = jnp.where(kept, W, 0), jnp.where(kept, r, 0)
     return (r + W.T @ jnp.linalg.solve(B.K - W @ W.T, W @ r)) / B.sigma
