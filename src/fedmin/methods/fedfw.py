@@ -135,7 +135,7 @@ class FedFW(Method):
 
         >>> import fedmin
         >>> fedmin.FedFW.printed(0.01).steps
-        ConvexSteps(p=1.0)
+        ConvexSteps()
         """
         return cls(penalty, **({"steps": cls._printed_steps} | others))
 
