@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.extend.core import jaxpr_as_fun
 
 from fedmin.core import checks
 from fedmin.core.matrix import Dense, Matrix, SparseRows, float_type, matrix, window
@@ -156,13 +157,17 @@ class Shard(eqx.Module):
         Blocks keep the work in proportion to the rows that are there, and in the processor's cache.
         """
         count = -(-self.capacity // -(-self.capacity // most))
-        like = jax.eval_shape(lambda: function(self.block(jnp.zeros((), jnp.int32), count)))
-        zeros = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), like)
+        # traced once, which takes longer than to run it: a loop must know what it adds up
+        part, like = jax.make_jaxpr(lambda j: function(self.block(j, count)), return_shape=True)(
+            jnp.zeros((), jnp.int32)
+        )
+        like, form = jax.tree.flatten(like)
+        zeros = [jnp.zeros(a.shape, a.dtype) for a in like]
 
         def add(j, sums):
-            return jax.tree.map(jnp.add, sums, function(self.block(j, count)))
+            return [a + b for a, b in zip(sums, jaxpr_as_fun(part)(j), strict=True)]
 
-        return lax.fori_loop(0, -(-self.size // count), add, zeros)
+        return jax.tree.unflatten(form, lax.fori_loop(0, -(-self.size // count), add, zeros))
 
     def all(self) -> Rows:
         """All of the client's rows, padded to `capacity` with rows that weigh 0."""

@@ -16,7 +16,8 @@ from jax import Array, lax
 
 from fedmin.core import payload
 from fedmin.core.channel import Cohort
-from fedmin.core.method import Exchange, Now, Relay
+from fedmin.core.method import Exchange, Now, Relay, Trip
+from fedmin.engines.forms import TripForm
 from fedmin.engines.round import (
     NOBODY,
     SERVER,
@@ -57,6 +58,15 @@ class ProgramSpec(NamedTuple):
         return -(-population // self.devices)
 
 
+class Shapes(NamedTuple):
+    """What tracing a run has found already: it takes as long as most of a program's own tracing."""
+
+    training: tuple[TripForm, ...]  # of a round's trips
+    evaluation: tuple[TripForm, ...]  # of a look at the model
+    model: Any  # what the method's solution looks like
+    info: dict[str, Any]  # what the server reports
+
+
 class Here(NamedTuple):
     """A trip's clients, and which of them this device computes."""
 
@@ -77,11 +87,12 @@ def add_devices(spec: ProgramSpec, tree: Any) -> Any:
 
 
 def _ask(
-    spec: ProgramSpec, run: Run, trip, e: int, data: Data, sites: SiteState, here: Here, t, key,
-    notices, first_trip: int = 0,
+    spec: ProgramSpec, run: Run, form: TripForm, e: int, data: Data, sites: SiteState, here: Here,
+    t, key, notices, first_trip: int = 0,
 ):  # fmt: skip
     """This device's clients' parts: replies combined, states, memory, and who is at fault."""
     ids, population = here.ids, data.roster.clients
+    trip: Any = form.trip
     share = spec.share(population)
     first = device_of(spec) * share
     # all at once, outside of the loop; in a simulation secrets too come from the seed
@@ -100,8 +111,7 @@ def _ask(
             data.counted[i], now, check,
         )  # fmt: skip
 
-    sent = jax.eval_shape(client, here.slots[0], here.size > 0)[0]
-    zeros = combined_zeros(run.channel, trip, sent, len(ids))
+    zeros = combined_zeros(run.channel, trip, form.sent, len(ids))
 
     def group(check, j, carry):
         combined, clients, memory, culprit = carry
@@ -136,13 +146,14 @@ def _ask(
 
 
 def trip_of(
-    spec: ProgramSpec, run: Run, trip, e: int, data: Data, state: State, here: Here, t, key,
-    notices, first_trip: int = 0, held: Any = False,
+    spec: ProgramSpec, run: Run, form: TripForm, e: int, data: Data, state: State, here: Here, t,
+    key, notices, first_trip: int = 0, held: Any = False,
 ):  # fmt: skip
     """One trip; the new state and the first client whose reply is not finite.
 
-    What clients learn in it is added to `notices`.
+    `form.trip` says what is done in it. What clients learn in it is added to `notices`.
     """
+    trip = form.trip
     server, now = state.server, now_of(key, key, t, first_trip + e, SERVER)
     told = channel_words(run.channel, trip, server.channel[e], held)
     if trip.broadcast is not None or told:
@@ -150,7 +161,7 @@ def trip_of(
         down = with_channel_words(down, trip, told, data.roster.clients)
         notices.append(Notice(down, trip.only, trip.addressed))
     combined, clients, memory, culprit = _ask(
-        spec, run, trip, e, data, state.sites, here, t, key, notices, first_trip
+        spec, run, form, e, data, state.sites, here, t, key, notices, first_trip
     )
     combined = add_devices(spec, combined)
     culprit = lax.pmin(culprit, AXIS) if spec.devices > 1 else culprit
@@ -171,6 +182,11 @@ def trip_of(
     return State(server, sites), culprit
 
 
+def with_trips(forms: tuple[TripForm, ...], trips: tuple[Trip, ...]) -> list[TripForm]:
+    """These forms with trips of the same kind, whose functions are those of another run."""
+    return [form._replace(trip=trip) for form, trip in zip(forms, trips, strict=True)]
+
+
 def _replaced(entries: tuple, e: int, new: Any) -> tuple:
     return (*entries[:e], new, *entries[e + 1 :])
 
@@ -185,7 +201,9 @@ def here_of(spec: ProgramSpec, population: int, ids: Array, present: Array) -> H
     return Here(ids.astype(jnp.int32), present, slots, jnp.sum(here, dtype=jnp.int32))
 
 
-def round_of(spec: ProgramSpec, run: Run, data: Data, state: State, t: Array, key: Array):
+def round_of(
+    spec: ProgramSpec, forms: tuple[TripForm, ...], run: Run, data: Data, state: State, t, key
+):
     """One round: new state, clients that took part, and who is at fault (NOBODY)."""
     population = data.roster.clients
     ids, present = cohort_of(run, key, t, population)
@@ -193,13 +211,15 @@ def round_of(spec: ProgramSpec, run: Run, data: Data, state: State, t: Array, ke
     culprit = jnp.asarray(NOBODY, jnp.int32)
     notices: list[Notice] = []
     held: Any = False
-    for e, trip in enumerate(run.method.exchanges(run.problem, data.roster)):
+    trips = run.method.exchanges(run.problem, data.roster)
+    for e, form in enumerate(with_trips(forms, trips)):
+        trip = form.trip
         here = everyone
         if trip.only is not None:
             one = jnp.full(1, trip.only, jnp.int32)
             here = here_of(spec, population, one, jnp.ones(1, bool))
         told = channel_words(run.channel, trip, state.server.channel[e], held)
-        state, bad = trip_of(spec, run, trip, e, data, state, here, t, key, notices, held=held)
+        state, bad = trip_of(spec, run, form, e, data, state, here, t, key, notices, held=held)
         held = held | waiting(run.channel, told) if told else held
         culprit = jnp.minimum(culprit, bad)
     return state, jnp.sum(present, dtype=jnp.int32), culprit

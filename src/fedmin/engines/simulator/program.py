@@ -15,7 +15,6 @@ from jax.sharding import PartitionSpec as P
 from fedmin.engines import measuring
 from fedmin.engines.compiled import PROGRAMS, form_of
 from fedmin.engines.drive import Segment
-from fedmin.engines.messages import info_of, training_of
 from fedmin.engines.round import (
     NOBODY,
     SERVER,
@@ -31,11 +30,13 @@ from fedmin.engines.sessions.wire import EVALUATION
 from fedmin.engines.simulator.layout import AXIS, Data, mesh_of
 from fedmin.engines.simulator.one_round import (
     ProgramSpec,
+    Shapes,
     add_devices,
     device_of,
     here_of,
     round_of,
     trip_of,
+    with_trips,
 )
 
 SEGMENT = 512
@@ -44,7 +45,9 @@ SEGMENT = 512
 # ---------------------------------------------------------------- what is recorded
 
 
-def _measure(spec: ProgramSpec, run: Run, data: Data, server: ServerState, t, key) -> Array:
+def _measure(
+    spec: ProgramSpec, shapes: Shapes, run: Run, data: Data, server: ServerState, t, key
+) -> Array:
     x = run.method.solution(server.method)
     sums: dict[int, Any] = {}
     for on, rows in (("train", data.train), ("test", data.test)):
@@ -52,23 +55,25 @@ def _measure(spec: ProgramSpec, run: Run, data: Data, server: ServerState, t, ke
             found = measuring.rows_sums(run, x, on, rows, device_of(spec), spec.devices)
             sums |= measuring.rows_means(run, on, add_devices(spec, found))
     if run.channel.for_evaluation() is not None and data.roster.owners is None:
-        sums.update(_by_channel(spec, run, data, x, t, key))
+        sums.update(_by_channel(spec, shapes, run, data, x, t, key))
     return measuring.finished(run, server, sums)
 
 
-def _by_channel(spec: ProgramSpec, run: Run, data: Data, x: Array, t, key) -> dict[int, Any]:
+def _by_channel(
+    spec: ProgramSpec, shapes: Shapes, run: Run, data: Data, x: Array, t, key
+) -> dict[int, Any]:
     """The sums over the clients' rows as a channel brings them, which may round them."""
     looks = measuring.evaluation(run, data.roster)
     if not looks.trips:  # nothing of the clients' rows is recorded
         return {}
-    population, (trip,) = data.roster.clients, looks.trips
+    population, (form,) = data.roster.clients, with_trips(shapes.evaluation, looks.trips)
     up = {"sums": looks.blank.sums}
     sites = SiteState((), (looks.channel.init(up),))
     server = ServerState(looks.start(x), (looks.channel.init_server(up),), {})
     ids = jnp.arange(population, dtype=jnp.int32)
     here = here_of(spec, population, ids, jnp.ones(population, bool))
     state, culprit = trip_of(
-        spec, looking(run), trip, 0, data, State(server, sites), here, t, key, [], EVALUATION
+        spec, looking(run), form, 0, data, State(server, sites), here, t, key, [], EVALUATION
     )
     sums = looks.sums(state.server.method)
     lost = jnp.where(culprit == NOBODY, 0, jnp.nan)  # whole numbers cannot say so
@@ -78,10 +83,13 @@ def _by_channel(spec: ProgramSpec, run: Run, data: Data, x: Array, t, key) -> di
 # ---------------------------------------------------------------- many rounds
 
 
-def _segment(spec: ProgramSpec, run: Run, data: Data, state: State, key, t0, length, every, last):
+def _segment(
+    spec: ProgramSpec, shapes: Shapes, run: Run, data: Data, state: State, key, t0, length, every,
+    last,
+):  # fmt: skip
     """`length` rounds from round t0 on, measured every `every` rounds and after the last."""
-    measure = partial(_measure, spec, run, data)
-    like = jax.eval_shape(measure, state.server, t0, key)
+    measure = partial(_measure, spec, shapes, run, data)
+    like = jax.ShapeDtypeStruct((len(spec.names),), shapes.model.dtype)
     number = jnp.zeros((), jnp.int32)
     log = Segment(
         values=jnp.zeros((SEGMENT, *like.shape), like.dtype),
@@ -101,7 +109,7 @@ def _segment(spec: ProgramSpec, run: Run, data: Data, state: State, key, t0, len
     def advance(carry):
         i, state, log = carry
         t = t0 + i
-        state, count, culprit = round_of(spec, run, data, state, t, key)
+        state, count, culprit = round_of(spec, shapes.training, run, data, state, t, key)
         due = ((t + 1) % every == 0) | (t + 1 == last)
         server = state.server
         nothing = lambda *_: jnp.zeros(like.shape, like.dtype)
@@ -131,7 +139,9 @@ def _segment(spec: ProgramSpec, run: Run, data: Data, state: State, key, t0, len
     return state, log
 
 
-def _begin(spec: ProgramSpec, run: Run, data: Data, key: Array) -> tuple[State, Array]:
+def _begin(
+    spec: ProgramSpec, shapes: Shapes, run: Run, data: Data, key: Array
+) -> tuple[State, Array]:
     """The state before round 0, and what is measured there."""
     roster = data.roster
     method = run.method.init_server(run.origin, roster, start_key(key, SERVER))
@@ -143,17 +153,17 @@ def _begin(spec: ProgramSpec, run: Run, data: Data, key: Array) -> tuple[State, 
         return run.method.init_client(run.origin, roster, data.view(i), start_key(key, i))
 
     clients = lax.map(client, jnp.arange(share, dtype=jnp.int32))
-    training = training_of(run, roster)
-    forms = training.purpose.forms
     memory = tuple(
-        jax.tree.map(lambda a: jnp.zeros((share, *a.shape), a.dtype), form.memory) for form in forms
+        jax.tree.map(lambda a: jnp.zeros((share, *a.shape), a.dtype), form.memory)
+        for form in shapes.training
     )
     kept = tuple(
-        jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), form.server_memory) for form in forms
+        jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), form.server_memory)
+        for form in shapes.training
     )
-    info = info_of(run, roster, training, data.server_rows)
+    info = {name: jnp.zeros(a.shape, a.dtype) for name, a in shapes.info.items()}
     server = ServerState(method, kept, info)
-    values = _measure(spec, run, data, server, jnp.zeros((), jnp.int32), key)
+    values = _measure(spec, shapes, run, data, server, jnp.zeros((), jnp.int32), key)
     best = measuring.best_of(run, spec.names, None, server, values, 0)
     server = ServerState(method, kept, info, jax.tree.map(jnp.array, best))
     return State(server, SiteState(clients, memory)), values
@@ -162,13 +172,13 @@ def _begin(spec: ProgramSpec, run: Run, data: Data, key: Array) -> tuple[State, 
 # ---------------------------------------------------------------- compiled programs
 
 
-def programs(spec: ProgramSpec, run: Run, data: Data):
+def programs(spec: ProgramSpec, shapes: Shapes, run: Run, data: Data):
     """The compiled `_begin` and `_segment` for such a run on such data."""
-    return PROGRAMS.get((spec, form_of(run, data)), lambda: _compiled(spec))
+    return PROGRAMS.get((spec, form_of(run, data)), lambda: _compiled(spec, shapes))
 
 
-def _compiled(spec: ProgramSpec):
-    begin, segment = partial(_begin, spec), partial(_segment, spec)
+def _compiled(spec: ProgramSpec, shapes: Shapes):
+    begin, segment = partial(_begin, spec, shapes), partial(_segment, spec, shapes)
     if spec.batched:
         one = cast(Any, Run)(None, 0, None, None, None, None)
         begin = jax.vmap(begin, (one, None, 0))

@@ -25,7 +25,8 @@ from fedmin.engines.messages import (
 from fedmin.engines.round import Run
 from fedmin.engines.sessions.checkpoint import Keeper, belongings
 from fedmin.engines.simulator.layout import Data, lay_out
-from fedmin.engines.simulator.program import SEGMENT, ProgramSpec, programs
+from fedmin.engines.simulator.one_round import ProgramSpec, Shapes
+from fedmin.engines.simulator.program import SEGMENT, programs
 from fedmin.engines.weighing import ledger_of, lines_at_the_end
 
 
@@ -58,9 +59,10 @@ class Simulator(Engine):
         """Run and return the result."""
         # what is compiled does not depend on them
         bare = replace(run, certify=False, told=(), statistics=False)
-        spec, data, ledger = self.prepare(bare, federation)
+        spec, shapes, data, ledger = self.prepare(bare, federation)
         seed, every = settings.seed, settings.every
-        stepper = Compiled(spec, bare, data, jax.random.key(seed), every, settings.rounds)
+        key = jax.random.key(seed)
+        stepper = Compiled(spec, shapes, bare, data, key, every, settings.rounds)
         keeper = None
         if settings.checkpoint is not None:
             roster = federation.roster(run.participation.everyone)
@@ -91,7 +93,7 @@ class Simulator(Engine):
 
     def prepare(
         self, run: Run, federation: Federation, batched: bool = False
-    ) -> tuple[ProgramSpec, Data, Ledger]:
+    ) -> tuple[ProgramSpec, Shapes, Data, Ledger]:
         """What to compile, the data on the devices, and an empty ledger."""
         roster = federation.roster(run.participation.everyone)
         population = roster.clients
@@ -100,11 +102,15 @@ class Simulator(Engine):
         on_cpu = jax.default_backend() == "cpu"
         chunk = min(self.chunk or (1 if on_cpu else 64), -(-cohort // devices))
         messages = messages_of(run, roster)
-        names = reports_of(run, roster, federation.server_rows).names
-        memories = [form.memory for form in messages.training.forms]
+        info, names, _ = reports_of(run, roster, federation.server_rows)
+        forms, server = messages.training.forms, messages.states.server
+        model = jax.eval_shape(run.method.solution, server)
+        shapes = Shapes(forms, messages.evaluation.forms, model, jax.eval_shape(lambda: info))
+        memories = [form.memory for form in forms]
         owned = bool(jax.tree.leaves((messages.states.client, memories)))
         spec = ProgramSpec(devices, chunk, names, owned, batched)
-        return spec, lay_out(federation, roster, devices), ledger_of(messages, population)
+        data = lay_out(federation, roster, devices)
+        return spec, shapes, data, ledger_of(messages, population)
 
 
 def _inferred(run: Run, federation: Federation, server: Any, book: Any) -> Inference | None:
@@ -131,12 +137,15 @@ class Compiled(Stepper):
 
     longest = SEGMENT
 
-    def __init__(self, spec: ProgramSpec, run: Run, data: Data, key: Any, every: int, rounds: int):
-        self.spec, self.names, self.run, self.data, self.key = spec, spec.names, run, data, key
-        self.every, self.rounds = every, rounds
+    def __init__(
+        self, spec: ProgramSpec, shapes: Shapes, run: Run, data: Data, key: Any, every: int,
+        rounds: int,
+    ):  # fmt: skip
+        self.spec, self.shapes, self.names, self.run = spec, shapes, spec.names, run
+        self.data, self.key, self.every, self.rounds = data, key, every, rounds
 
     def begin(self) -> list[Any]:
-        start, self.segment = programs(self.spec, self.run, self.data)
+        start, self.segment = programs(self.spec, self.shapes, self.run, self.data)
         self.state, values = start(self.run, self.data, self.key)
         self._call(0, 0)  # compiles
         return list(values) if self.spec.batched else [values]

@@ -76,8 +76,8 @@ def run_many(
     )
     batch = eqx.tree_at(lambda r: r.method, run, stacked)
     keys = jnp.stack([jax.random.key(seed) for _, seed in pairs])
-    spec, data, ledger = engine.prepare(run, federation, batched=True)
-    stepper = Compiled(spec, batch, data, keys, every, rounds)
+    spec, shapes, data, ledger = engine.prepare(run, federation, batched=True)
+    stepper = Compiled(spec, shapes, batch, data, keys, every, rounds)
     driven = drive(
         stepper, ledger, federation.names, title=type(run.method).__name__,
         settings=Settings(rounds, seeds[0], every),
