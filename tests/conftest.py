@@ -93,6 +93,7 @@ LONG = (
     "test_docstring_examples_run",
     "test_scikit_learns_own_checks",
 )
+BY_CASE = ("test_common.py", "test_model.py", "test_reproduce.py")
 
 
 @pytest.hookimpl(trylast=True)
@@ -105,9 +106,9 @@ def pytest_collection_modifyitems(items):
 def pytest_xdist_make_scheduler(config, log):
     """With -n: tests that use one compiled program stay in one process, which compiles it once.
 
-    That is, in test_common.py all tests of a method, elsewhere all parameters of a test; of a
-    paper's claims each paper by itself. They begin in the order they were collected in: by default
-    groups of one test, as the longest are, would come last.
+    That is, all tests of a file; in test_common.py and test_model.py all tests of a case. Of a
+    paper's claims each paper goes by itself, and so do the long ones. They begin in the order they
+    were collected in: by default groups of one test, as the longest are, would come last.
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -117,7 +118,8 @@ def pytest_xdist_make_scheduler(config, log):
         def _split_scope(self, nodeid):
             file, _, rest = nodeid.partition("::")
             name, _, parameters = rest.partition("[")
-            by_case = file.endswith(("test_common.py", "test_reproduce.py")) and parameters
-            return f"{file}::{parameters.rstrip(']').partition('-')[0] if by_case else name}"
+            if file.endswith(BY_CASE) and parameters:
+                return f"{file}::{parameters.rstrip(']').partition('-')[0]}"
+            return f"{file}::{name}" if name in LONG else file
 
     return ByCase(config, log)

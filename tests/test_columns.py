@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import fedmin
+import thorough
 from agreement import ONE_BY_ONE, assert_same, compiling
 from fedmin import Columns, Exchange, Federation, Full, SplitSGD, WithoutReplacement
 from fedmin.client import column_trips as columns
@@ -93,8 +94,9 @@ def test_a_client_apart_holds_its_columns_only():
 # ---------------------------------------------------------------- problems
 
 
-@pytest.mark.parametrize("sizes", [(7,), (3, 1, 3), (5, 2)], ids=str)
-@pytest.mark.parametrize("name", problems(split((7,))))
+@pytest.mark.parametrize(
+    ("name", "sizes"), thorough.product([*problems(split((7,)))], [(7,), (3, 1, 3), (5, 2)])
+)
 def test_losses_are_head_of_embeddings(name, sizes, rng):
     federation = split(sizes)
     problem, y = problems(federation)[name]
@@ -126,7 +128,9 @@ def test_any_split_is_one_client(name, clients):
 
 @pytest.mark.parametrize(
     ("name", "labels"),
-    [("swish", "everyone"), ("swish", "server"), ("product", "everyone"), ("product", "b")],
+    thorough.first(
+        [("swish", "everyone"), ("product", "b"), ("swish", "server"), ("product", "everyone")], 2
+    ),
 )
 def test_engines_agree_and_labels_change_nothing(name, labels):
     simulated = run(name, labels=labels)
@@ -156,7 +160,8 @@ def test_any_chunk_and_devices(chunk, devices, labels):
 
 
 @pytest.mark.parametrize(
-    "batches", [Full(), fedmin.Blocks(5), fedmin.Shuffled(5), fedmin.WithReplacement(4)], ids=str
+    "batches",
+    thorough.first([fedmin.Blocks(5), fedmin.Shuffled(5), Full(), fedmin.WithReplacement(4)], 2),
 )
 def test_any_batches(batches):
     method = SplitSGD(0.4, batches)
@@ -229,10 +234,10 @@ class Looks(SplitSGD):
 
 @pytest.mark.parametrize(
     ("name", "labels"),
-    [
-        ("deep", "everyone"), ("bounded", "server"), ("bounded", "c"), ("product", "server"),
-        ("product", "c"), ("plain", "everyone"),
-    ],
+    thorough.first([
+        ("deep", "everyone"), ("bounded", "server"), ("product", "c"), ("bounded", "c"),
+        ("product", "server"), ("plain", "everyone"),
+    ], 3),
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore:Looks. the constraints need more rounds:RuntimeWarning")
 def test_full_estimate_is_the_problems_gradient(name, labels):

@@ -103,6 +103,7 @@ def test_killed_sites_and_a_killed_server_change_nothing(tmp_path):
         assert verify(deployed.site_file(name).parent / f"{name}.log").wrong == ""
 
 
+@pytest.mark.thorough  # processes to start
 def test_secure_sums_between_machines(tmp_path):
     """Keys that certificates endorse, over mutual TLS: the bits and the bytes of a loopback."""
     text = RUN.replace("rounds = 60\nevery = 20\ncheckpoint_rounds = 15", "rounds = 3\nevery = 3")

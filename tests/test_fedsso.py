@@ -387,7 +387,9 @@ def test_messages_are_fedavgs():
         pieces = assemble(
             world.problem, world.federation, method, fedmin.Everyone(), fedmin.Plain(), None, None
         )
-        lines.append([line.parts for line in ONE_BY_ONE.prepare(pieces, world.federation)[-1].lines])
+        lines.append(
+            [line.parts for line in ONE_BY_ONE.prepare(pieces, world.federation)[-1].lines]
+        )
     assert lines[0] == lines[1]
     assert set(lines[2][1]) - set(lines[0][1]) == {"y", "both"}
     assert set(lines[3][0]) - set(lines[0][0]) == {"before"}

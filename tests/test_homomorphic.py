@@ -176,6 +176,7 @@ def test_a_file_names_it():
     assert job.words["channel"] == {"name": "homomorphicsum", "least": 4}
 
 
+@pytest.mark.thorough  # processes to start
 def test_processes_carry_it(monkeypatch):
     """Each site draws keys and noise of its own, so runs agree to the noise and not to the bit."""
     for name, value in conftest.QUICKLY.items():

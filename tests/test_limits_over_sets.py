@@ -11,6 +11,7 @@ import scipy.optimize
 import scipy.sparse as sp
 
 import fedmin
+import thorough
 from fedmin.runs.config import Config
 from fedmin.runs.folder import run
 from fedmin.server import qcqp, qcqp_over
@@ -98,8 +99,7 @@ def in_the_way(domain, g, q, v, a, tau, c):
     return g, q, v, -(free + low) / 2 - np.where(free > low, 0, 1 + low - free), tau, 1e4
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
-@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize(("name", "count"), thorough.product([*SETS], [1, 2, 3]))
 def test_no_solver_finds_better_in_the_set(name, count):
     """20 problems a set and count: as good as Clarabel's to 1e-6, and proved best by the dual."""
     domain, touched = SETS[name], 0

@@ -9,6 +9,7 @@ import conftest
 import fedmin
 import known
 import parted
+import thorough
 from agreement import assert_same_bits, run
 from fedmin.engines.transports import processes
 from fedmin.engines.transports.words import from_words, to_words
@@ -47,7 +48,7 @@ def both(world, method, **options) -> list[fedmin.Result]:
 
 
 @pytest.mark.filterwarnings("ignore:SSCA:RuntimeWarning")  # three rounds do not meet a constraint
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", thorough.first(KINDS, 3))
 def test_bit_for_bit_as_in_one_process(kind):
     method, options = KINDS[kind]
     world = WORLD if "participation" in options else PAIR
@@ -110,7 +111,7 @@ def test_a_process_that_dies_is_named(monkeypatch):
 # ---------------------------------------------------------------- a run as words
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", thorough.first(KINDS, 3))
 def test_words_say_everything(kind):
     method, options = KINDS[kind]
     for value in (method, *options.values()):

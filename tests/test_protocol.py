@@ -119,6 +119,7 @@ def test_two_exchanges_play_two_roles():
     )
 
 
+@pytest.mark.thorough  # processes to start
 def test_processes_carry_it_unchanged(monkeypatch):
     if conftest.XLA == "quick":
         flags = os.environ.get("XLA_FLAGS", "")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import thorough
 from fedmin.server import qcqp
 
 
@@ -67,8 +68,7 @@ def instance(kind: str, count: int, seed: int):
     return g, q, v, a, tau, c
 
 
-@pytest.mark.parametrize("count", range(1, 6))
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "count"), thorough.product(KINDS, range(1, 6)))
 def test_no_solver_finds_better(kind, count):
     """550 problems: as good as Clarabel's to 1e-6, and proved best by the dual alone."""
     for seed in range(22):

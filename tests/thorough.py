@@ -3,9 +3,10 @@
 import pytest
 
 
-def first(names) -> list:
-    """The first for every run of the tests."""
-    return [_param((n,), str(n), k == 0) for k, n in enumerate(names)]
+def first(names, count: int = 1) -> list:
+    """The first, or so many of them, for every run of the tests; a tuple is several parameters."""
+    values = [n if isinstance(n, tuple) else (n,) for n in names]
+    return [_param(v, "-".join(map(str, v)), k < count) for k, v in enumerate(values)]
 
 
 def product(rows, columns) -> list:
