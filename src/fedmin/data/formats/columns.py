@@ -98,9 +98,12 @@ def _read(path: Path, separator: str) -> tuple[list[str], list[tuple[int, list[s
         head, lines = _parquet(path)
     else:
         try:
-            text = read_bytes(path).decode("utf-8-sig")
+            content = read_bytes(path)
+            text = content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            raise DataFileError(path, "a text in UTF-8", f"byte {error.start} is not") from None
+            line = content[: error.start].count(b"\n") + 1
+            found = f"byte {error.start}, in line {line}, is not; save the file as UTF-8"
+            raise DataFileError(path, "a text in UTF-8", found) from None
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
         try:
             head = [name.strip() for name in next(reader, [])]

@@ -181,16 +181,27 @@ def agreed(talk: Talk, chosen: Chosen) -> dict[str, Any]:
     outcome = agreed_kind(chosen.outcome, {site: words["outcome"] for site, words in said.items()})
     told = {"kinds": kinds, "outcome": outcome}
     each = talk.words("labels", told, LABELS)
-    return {**told, "labels": _labels(each, chosen, outcome), "groups": _groups(each)}
+    labels = _labels(dict(zip(talk.names, each, strict=True)), chosen, outcome)
+    return {**told, "labels": labels, "groups": _groups(each)}
 
 
-def _labels(each: Sequence[Any], chosen: Chosen, kind: str) -> list[str] | None:
+def _labels(said: Mapping[str, Any], chosen: Chosen, kind: str) -> list[str] | None:
+    each = list(said.values())
     if any(words["labels"] is None for words in each):
         return None
     values = sorted(
         {label for words in each for label in words["labels"]},
         key=None if kind == "category" else float,
     )
+    alike: dict[str, str] = {}
+    for other in values:
+        one = alike.setdefault(other.casefold(), other)
+        if one != other:
+            where = [site for site, words in said.items() if one in words["labels"]]
+            raise ValueError(
+                f"site {where[0]}, column {chosen.outcome!r}: the labels {one!r} and {other!r} "
+                f"differ in capitals only; write both alike"
+            )
     if len(values) < 2:
         raise ValueError(
             f"column {chosen.outcome!r}: every row of every site has {values[0]!r}; labels need "

@@ -6,6 +6,7 @@ names the site, the file, the row and what to do.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,10 @@ from fedmin.core.raw_rows import day, level, number
 from fedmin.data.own.frames import Frame
 
 KINDS = ("number", "category", "date")
+MOST_CODES = 10  # different numbers among words; more are a column of numbers with words in it
+NEARLY = re.compile(
+    r"[+-]?(\d+,\d+|\d{1,3}(,\d{3})+(\.\d+)?|inf(inity)?|\d+(\.\d+)?)", re.IGNORECASE
+)
 MOST_LEVELS = 50  # of a category, if it has many rows; more are a text, or an id
 
 
@@ -63,7 +68,8 @@ def agreed_kind(name: str, found: Mapping[str, str | None]) -> str:
         if other != kind:
             raise ValueError(
                 f"column {name!r}: it is a {other} at site {site} and a {kind} at site {first}; "
-                f'say what it is: kinds = {{{name} = "category"}}, or repair the file'
+                f'say what it is: kinds = {{{name} = "category"}}, or repair the file (an entry that is '
+                f"no number, such as 50,5, makes a category of a short column)"
             )
     checks.known(f"kind of column {name!r}", kind, KINDS)
     return kind
@@ -82,7 +88,10 @@ def kind_of(frame: Frame, name: str, missing: Any) -> str | None:
         return "number"
     if all(day(values[i]) is not None for i in there):
         return "date"
-    if len(wrong) <= 0.1 * len(there):
+    numbers = {values[i].strip() for i in set(there) - set(wrong)}
+    several = len(numbers) > MOST_CODES and len(wrong) < 0.5 * len(there)
+    written = all(NEARLY.fullmatch(values[i].strip()) for i in wrong)  # as numbers, elsewhere
+    if len(wrong) <= 0.1 * len(there) or several or written:
         raise ValueError(not_a_number(frame, name, wrong[0]))
     levels = {values[i].strip() for i in there}
     if len(levels) > MOST_LEVELS and 2 * len(levels) > len(there):
@@ -97,8 +106,9 @@ def kind_of(frame: Frame, name: str, missing: Any) -> str | None:
 def not_a_number(frame: Frame, name: str, i: int) -> str:
     """What is said of a word among numbers."""
     value = frame.columns[name][i].strip()
-    comma = value.replace(",", ".") if value.count(",") == 1 else ""
-    way = f"write {comma}" if comma and number(comma) is not None else "repair it"
+    whole = value.replace(",", "") if "." in value or value.count(",") > 1 else ""
+    right = whole or (value.replace(",", ".") if value.count(",") == 1 else "")
+    way = f"write {right}" if right and number(right) is not None else "repair it"
     return (
         f"{frame.where(i)}, column {name!r}: {value!r} is no number; {way}, or count it as "
         f'missing: missing = ["", "NA", "{value}"], or read words: kinds = {{{name} = "category"}}'

@@ -100,6 +100,9 @@ class SiteTable:
             return
         first: dict[Any, int] = {}
         for i, value in enumerate(frame.columns[name].tolist()):
+            if value == "" or value != value:
+                raise ValueError(f"{frame.where(i)}, column {name!r}: the id is missing; give it, "
+                                 f"or leave the row out of the file")  # fmt: skip
             if value in first:
                 raise ValueError(
                     f"{frame.where(i)}, column {name!r}: the id {value!r} is also in "
