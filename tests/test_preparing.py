@@ -4,6 +4,7 @@ killed; what a site's policy, log and file have to say of it."""
 import json
 import re
 import shutil
+import tomllib
 import warnings
 
 import numpy as np
@@ -183,6 +184,23 @@ def test_a_policy_refuses_before_any_sum_leaves(config, tmp_path, policy, words)
         serve_at(Config.read(deployed.run_file), home / "runs", Door(sites, lambda count: None))
     log = deployed.site_file("a").parent / "a.log"
     assert not [d for d in departures.read(log) if d.when == departures.PREPARING]
+
+
+def test_noise_refuses_sums_before_any_has_left(config, tmp_path):
+    """Ranges for one column only: what the others would need is seen when their names are known."""
+    deployed, sites = placed(config, tmp_path)
+    words = tomllib.loads(deployed.run_file.read_text())
+    words["prepare"] |= {"ranges": {"age": [0, 110]}, "unusable": "keep", "class_weights": "none"}
+    words["method"] = {"name": "fedavg", "step": 0.1}
+    noise = [{"name": "clip", "norm": 1.0}, {"name": "noise", "multiplier": 1.0}]
+    words["channel"] = {"name": "chain", "stages": noise}
+    deployed.run_file.write_text(tomli_w.dumps(words))
+    home = deployed.run_file.parent
+    with pytest.raises(ValueError, match=r"Chain does not reach the sums .*; no epsilon covers"):
+        serve_at(Config.read(deployed.run_file), home / "runs", Door(sites, lambda count: None))
+    log = departures.read(deployed.site_file("a").parent / "a.log")
+    told = {part for d in log if d.when == departures.PREPARING for part in d.parts}
+    assert told == {"header", "schema", "labels"}
 
 
 def before_the_run(config, folder, policy="seeded = true"):

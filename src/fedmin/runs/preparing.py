@@ -164,6 +164,8 @@ def prepared_at(
         talk = HiddenTalk(sites, carry, name_of(document, sites), identities=keys_of(identities))
     try:
         told = agreed(talk, chosen_of(job.document, job.words))
+        if not channel.hides and not how.asks_nothing_of(told["kinds"]):  # before a sum leaves
+            check_prepared(UNKNOWN, section_of(job.document, job.words, "method"), channel)
         told, said = fitted(talk, how, told)
         about = about_of(told, "", talk.lines, hidden=channel.hides)
         check_prepared(about, section_of(job.document, job.words, "method"), channel)

@@ -68,8 +68,8 @@ def agreed_kind(name: str, found: Mapping[str, str | None]) -> str:
         if other != kind:
             raise ValueError(
                 f"column {name!r}: it is a {other} at site {site} and a {kind} at site {first}; "
-                f'say what it is: kinds = {{{name} = "category"}}, or repair the file (an entry that is '
-                f"no number, such as 50,5, makes a category of a short column)"
+                f'say what it is: kinds = {{{name} = "category"}}, or repair the file (an entry '
+                f"that is no number, such as 50 5, makes a category of a short column)"
             )
     checks.known(f"kind of column {name!r}", kind, KINDS)
     return kind
