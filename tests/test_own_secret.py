@@ -18,7 +18,7 @@ from fedmin.privacy.own_secret import FILE, OwnSecret, SecretError
 from fedmin.runs.config import Config
 from fedmin.runs.costs import fitted
 from fedmin.runs.deploying import prepare
-from fedmin.runs.joining import own_secrets
+from fedmin.runs.joining import drawing_key, own_secrets
 from fedmin.runs.own_rows import load_rows
 from fedmin.runs.reading import report_of
 
@@ -39,6 +39,28 @@ local_steps = 2
 batches = { name = "blocks", size = 8 }
 [run]
 rounds = 4
+every = 2
+[federation]
+sites = ["a", "b"]
+"""
+NOISY = """
+[data]
+name = "wine"
+standardize = true
+[partition]
+name = "iid"
+clients = 2
+[problem]
+name = "softmax"
+l2 = 0.01
+[method]
+name = "fedsgd"
+step = 0.1
+[channel]
+name = "chain"
+stages = [{{ name = "clip", norm = 1.0 }}, {{ name = "noise", multiplier = 1.0, at = "{at}" }}]
+[run]
+rounds = 2
 every = 2
 [federation]
 sites = ["a", "b"]
@@ -77,6 +99,24 @@ def test_batches_cannot_be_computed_from_the_seed(run):
     assert len({str(jax.random.key_data(key)) for key in keys_of(sites)}) == 2
     told = loopback(RUN, secrets=keys_of(sites))
     np.testing.assert_array_equal(outcome.result.solution, told.solution)
+
+
+@pytest.mark.parametrize("at", ["server", "sites"])
+def test_noise_cannot_be_computed_from_the_seed(tmp_path, at):
+    """Whole rows, so that all chance of a run is its noise: whoever adds it draws it apart."""
+    text = NOISY.format(at=at)
+    outcome, deployed, sites = doors.served(text, tmp_path)
+    seeded = loopback(text)
+    assert not np.array_equal(outcome.result.solution, seeded.solution)
+    home = deployed.runs / FILE
+    assert home.stat().st_mode & 0o777 == 0o600
+    run = next(iter(sites.values())).half.name
+    server = drawing_key(OwnSecret.at(deployed.runs), run)
+    told = loopback(text, secrets=(*keys_of(sites), server))
+    np.testing.assert_array_equal(outcome.result.solution, told.solution)
+    known = (*[None] * 2, server) if at == "sites" else (*keys_of(sites), None)
+    without = loopback(text, secrets=known)  # of those who add no noise: the seed's again
+    np.testing.assert_array_equal(without.solution, seeded.solution)
 
 
 def test_a_killed_site_goes_on_with_the_same_secret(run, tmp_path):

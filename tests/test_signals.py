@@ -12,10 +12,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 
+import doors
 import fedmin
 from agreement import run
+from fedmin.cli.errors import plain_errors
 from fedmin.cli.signals import Interrupt
+from fedmin.engines.sessions.phase import QuorumError
+from fedmin.engines.sessions.transport import StoppedError
 from fedmin.runs import folder as runs
 from fedmin.runs.config import Config
 
@@ -188,3 +193,61 @@ def test_a_caller_may_end_a_run(apart, engine):
     assert result.status == "interrupted"
     assert result.reason == f"enough after round {result.rounds}"
     assert 0 < result.rounds < 500
+
+
+# ---------------------------------------------------------------- between machines
+
+MACHINES = """\
+[data]
+name = "wine"
+standardize = true
+[partition]
+name = "iid"
+clients = 2
+[problem]
+name = "softmax"
+[method]
+name = "fedsgd"
+step = 0.01
+[run]
+rounds = 4
+every = 4
+[federation]
+sites = ["a", "b"]
+secrets = "seed"
+"""
+
+
+def test_a_server_that_is_stopped_while_it_waits_goes_on_from_there(tmp_path):
+    """Told to stop in round 2 and started again, it ends as if it had never been stopped."""
+
+    def stop(count):
+        if count == 4:
+            raise StoppedError("SIGTERM", "b (away)")
+
+    with pytest.raises(StoppedError, match="SIGTERM while waiting for b"):
+        doors.served(MACHINES, tmp_path / "stopped", stop)
+    found, _, _ = doors.served(MACHINES, tmp_path / "stopped")
+    quiet, _, _ = doors.served(MACHINES, tmp_path / "quiet")
+    assert found.result.status == "done"
+    np.testing.assert_array_equal(found.result.solution, quiet.result.solution)
+    assert found.result.ledger.by_kind() == quiet.result.ledger.by_kind()
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (StoppedError("SIGTERM", "b (away)"), 1, "stopped: SIGTERM while waiting for b (away): "),
+        (QuorumError("round 3: too few sites"), 2, "error: round 3: too few sites; the same comm"),
+        (fedmin.ClientError("b cannot go back"), 2, "error: b cannot go back; the same command"),
+    ],
+)
+def test_what_others_do_is_no_bug_of_ours(error, code, words, capsys):
+    @plain_errors
+    def command():
+        raise error
+
+    with pytest.raises(typer.Exit) as end:
+        command()
+    assert end.value.exit_code == code
+    assert capsys.readouterr().err.startswith(words)

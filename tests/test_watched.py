@@ -85,8 +85,8 @@ def test_a_server_that_is_started_again_goes_on_counting(watched, tmp_path):
 
 def test_the_page_of_machines_has_a_line_a_site(tmp_path):
     """And of a file that is half written it says so, and shows everything else."""
-    _, deployed, sites = doors.served(RUN, tmp_path)
-    (folder,) = deployed.runs.iterdir()
+    outcome, deployed, sites = doors.served(RUN, tmp_path)
+    folder = deployed.runs / outcome.job.folder
     page = current_page([deployed.runs])
     up = {name: sum(map(len, site.sent)) for name, site in sites.items()}
     for one in presence.load(folder):

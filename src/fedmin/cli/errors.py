@@ -14,11 +14,18 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from fedmin.engines.sessions.packets import ClientError
+from fedmin.engines.sessions.phase import QuorumError
+from fedmin.engines.sessions.transport import StoppedError
+
 BUG = 70  # the exit code: EX_SOFTWARE of sysexits.h
 
 
 def plain_errors(command: Callable) -> Callable:
-    """Bad input becomes one red line and exit code 2, not a traceback; a warning a yellow line."""
+    """Bad input becomes one red line and exit code 2, not a traceback; a warning a yellow line.
+
+    Whoever is told to stop while it waits for others says so, with exit code 1.
+    """
 
     @wraps(command)
     def run(*args, **options):
@@ -28,6 +35,12 @@ def plain_errors(command: Callable) -> Callable:
                 return command(*args, **options)
             except BrokenPipeError:  # of a pipe whose reader has gone: click ends quietly
                 raise
+            except StoppedError as error:
+                _tell("stopped", "yellow", error)
+                raise typer.Exit(1) from None
+            except (QuorumError, ClientError) as error:
+                _tell("error", "red", f"{error}; the same command goes on from there")
+                raise typer.Exit(2) from None
             except (ValueError, OSError, MemoryError) as error:
                 _tell("error", "red", _in_words(error))
                 raise typer.Exit(2) from None

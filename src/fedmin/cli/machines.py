@@ -154,6 +154,8 @@ def deploy(
     ] = "",
 ) -> None:
     """A whole federation on this machine, to try it: real processes, real keys, real TLS."""
+    from fedmin.cli.signals import Interrupt
+    from fedmin.engines.sessions.transport import StoppedError
     from fedmin.runs.config import Config
     from fedmin.runs.deploying import Parties, prepare
     from fedmin.runs.killing import Killer
@@ -162,15 +164,22 @@ def deploy(
     deployed = prepare(Config.read(file), out, local)
     typer.echo(f"{out}: an authority, a server and {len(deployed.names)} sites with their keys")
     parties = Parties(deployed)
-    watch = Killer(parties, kill, typer.echo) if kill else lambda: None  # refuses unknown names
-    try:
-        if parties.start_server():
-            for name in deployed.names:
-                parties.start_site(name)
-            typer.echo(f"the server listens at port {parties.port}; every site is a process")
-        code = parties.wait(seconds, watch)
-    finally:
-        parties.stop()
+    killer = Killer(parties, kill, typer.echo) if kill else lambda: None  # refuses unknown names
+
+    def watch() -> None:
+        killer()
+        if why := interrupt():  # else its processes would go on without it
+            raise StoppedError(why, "the run")
+
+    with Interrupt("ending all parties\n") as interrupt:
+        try:
+            if parties.start_server():
+                for name in deployed.names:
+                    parties.start_site(name)
+                typer.echo(f"the server listens at port {parties.port}; every site is a process")
+            code = parties.wait(seconds, watch)
+        finally:
+            parties.stop()
     for folder in folders_of([deployed.runs]).values():
         typer.echo(load(folder))
         typer.echo(f"report:  {(folder / 'report.html').resolve()}")

@@ -25,6 +25,7 @@ from fedmin.core.payload import Tally
 from fedmin.core.result import Best
 from fedmin.core.roster import Roster
 from fedmin.core.rows import Rows, Shard
+from fedmin.engines.compiled import SHAPES, form_of
 from fedmin.engines.round import Run, ServerState
 
 
@@ -80,7 +81,11 @@ class Evaluation:
 
 def evaluation(run: Run, roster: Roster) -> Evaluation:
     """How the model is looked at in such a run; without trips where no metric needs rows."""
-    wanted = tuple(m for m, metric in enumerate(run.record) if needs_rows(run, roster, metric))
+    every = range(len(run.record))
+    form = ("wanted", form_of(run, roster.unnamed()))
+    wanted = SHAPES.get(
+        form, lambda: tuple(m for m in every if needs_rows(run, roster, run.record[m]))
+    )
     if not wanted:
         return Evaluation(run, roster, (), ())
     record = [run.record[m] for m in wanted]

@@ -268,7 +268,10 @@ class Identity:
         folder = Path(folder)
         now = datetime.now(UTC) if now is None else now
         if not folder.is_dir():
-            raise KeysError(f"there is no folder of keys {folder}; `fedmin keys site` makes one")
+            raise KeysError(
+                f"there is no folder of keys {folder}; make it with: fedmin keys site NAME, or at "
+                f"the server: fedmin keys server NAME --host HOST"
+            )
         key = read_key(folder / KEY)
         if not (folder / CERTIFICATE).exists():
             raise KeysError(

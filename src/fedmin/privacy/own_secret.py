@@ -5,7 +5,8 @@ made of the secret and the run's name. What it says of its rows, so that the sam
 again but not be guessed, is a hash of them under the secret. Neither tells anything of the secret,
 or of the other (HMAC-SHA256, with other words for every use).
 
-The file is made once a site and stays: a site that was killed draws what it would have drawn.
+The file is made once a site and stays: a site that was killed draws what it would have drawn. A
+server has such a file too, for the noise that it adds where its sites trust it with that.
 """
 
 import hashlib
@@ -51,8 +52,8 @@ class OwnSecret:
         if not path.exists():
             if begun():
                 raise SecretError(
-                    f"{path} is gone, and a run has begun with it: put it back, or take part in "
-                    f"another run with another `state` in site.toml"
+                    f"{path} is gone, and a run has begun with it: put it back, or begin another "
+                    f"run with another `state` in site.toml (at a server: another --out)"
                 )
             _make(path)
         mode = stat.S_IMODE(path.stat().st_mode)

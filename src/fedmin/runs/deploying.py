@@ -4,6 +4,7 @@
                               folder/server/           keys/, run.toml, runs/, test.npz, server.log
                               folder/sites/NAME/       keys/, site.toml, state/, NAME.log, and
                                                        rows.npz or rows.csv
+                              folder/programs/         compiled ones, of all parties
 
 The file's data are cut by its [partition] into one file a site. Every party is the command that a
 person would type on a machine of its own: `fedmin serve` and `fedmin join`.
@@ -186,7 +187,8 @@ class Parties:
     """The processes of a federation on this machine.
 
     A command may begin with other words for each party (`inside`, of "server" or a site's name), so
-    that it runs elsewhere than here; the server then listens and is called at other hosts.
+    that it runs elsewhere than here; the server then listens and is called at other hosts. What one
+    party has compiled the others find, and itself when it is started again: they are one person's.
     """
 
     listen, called = HOST, HOST
@@ -194,7 +196,12 @@ class Parties:
     inside: Callable[[str], list[str]] = staticmethod(lambda who: [])
 
     def __init__(self, deployed: Deployed, environment: Mapping[str, str] = {}):
-        self.deployed, self.environment = deployed, dict(environment)
+        self.deployed = deployed
+        self.environment = {
+            "JAX_COMPILATION_CACHE_DIR": str(deployed.folder.resolve() / "programs"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            **environment,
+        }
         self.server: subprocess.Popen | None = None
         self.sites: dict[str, subprocess.Popen] = {}
         self.port = 0

@@ -98,12 +98,15 @@ def own_secrets(file: SiteFile, own: OwnRows, run: str) -> dict[str, Any]:
     """What a site draws from in a run, and its fingerprint of its rows: both by its own secret."""
     state = Path(file.state)
     secret = OwnSecret.at(state, (state / run / "diary.bin").exists)
+    mark = own.mark or digest(own)
+    return {"secret": drawing_key(secret, run), "fingerprint": secret.fingerprint(mark)}
+
+
+def drawing_key(secret: OwnSecret, run: str) -> Any:
+    """The JAX key from which whoever has this secret draws in a run."""
     shape = np.shape(jax.random.key_data(jax.random.key(0)))
     numbers = secret.numbers(run, int(np.prod(shape))).reshape(shape)
-    return {
-        "secret": jax.random.wrap_key_data(jnp.asarray(numbers)),
-        "fingerprint": secret.fingerprint(own.mark or digest(own)),
-    }
+    return jax.random.wrap_key_data(jnp.asarray(numbers))
 
 
 def own_signer(identity: Identity | None, roster: Roster, said: Any, me: int) -> bytes:

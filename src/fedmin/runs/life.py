@@ -56,5 +56,6 @@ def _parts(folder: Path) -> list[dict[str, Any]]:
 
 
 def _write(folder: Path, parts: list[dict[str, Any]]) -> None:
-    latest = {key: value for key, value in parts[-1].items() if key in versions()}
+    shown = versions()
+    latest = {key: value for key, value in parts[-1].items() if key in shown}
     write_words(folder / NAME, {**latest, "began": parts[0].get("began"), "parts": parts})

@@ -31,6 +31,7 @@ from fedmin.core.environment import __version__
 from fedmin.engines.sessions.packets import ClientError
 from fedmin.engines.sessions.phase import QuorumError
 from fedmin.engines.sessions.seal import Sealer
+from fedmin.engines.sessions.transport import StoppedError
 from fedmin.engines.sessions.wire import MessageError
 from fedmin.engines.transports.grpc.frames import PROTOCOL
 from fedmin.engines.transports.grpc.joining import JoinError, Site, join
@@ -293,7 +294,7 @@ class _Carried:
     def _all_ready(self) -> list[int]:
         while len(self.said) < len(self.names):
             if why := self.streams.interrupt():
-                raise QuorumError(why)
+                raise StoppedError(why, "everybody's key")
             self.door.changed.clear()
             self.door.changed.wait(0.2)
         return [self.names.index(name) for name in self.names]

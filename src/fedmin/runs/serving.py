@@ -20,11 +20,13 @@ from fedmin.engines.progress import Show
 from fedmin.engines.sessions.checkpoint import Checkpoint
 from fedmin.engines.sessions.halves import Own, Terms, run_halves
 from fedmin.engines.sessions.server import ServerSession
+from fedmin.engines.sessions.site import run_name
 from fedmin.engines.sessions.transport import Transport
 from fedmin.engines.transports.grpc.streams import StreamDoor
 from fedmin.engines.weighing import count_lines
 from fedmin.judging import judged_apart
 from fedmin.privacy.identity import Identity
+from fedmin.privacy.own_secret import OwnSecret
 from fedmin.runs import counting
 from fedmin.runs.agreement import (
     Agreed,
@@ -39,7 +41,7 @@ from fedmin.runs.agreement import (
 from fedmin.runs.config import Config
 from fedmin.runs.folder import Outcome, ended, in_folder
 from fedmin.runs.grid import Job
-from fedmin.runs.joining import FAILED
+from fedmin.runs.joining import FAILED, drawing_key
 from fedmin.runs.own_rows import load_rows, named_columns
 from fedmin.runs.preparing import PreparingError, prepared_at, prepares
 from fedmin.runs.presence import Watched
@@ -245,6 +247,11 @@ class _Served:
         test: Rows | None = whole(self.files.test)
         return Own(whole(self.files.server_rows), test)
 
+    def _secret(self, run: bytes) -> Any:
+        """What the server itself draws from: sites know the seed, and must not know its noise."""
+        begun = (self.folder / "journal.bin").exists
+        return drawing_key(OwnSecret.at(self.folder.parent, begun), run.hex())
+
     def _run_from(
         self, agreed: Agreed, own: Own, image: Any, checkpoint: Checkpoint, heard: Show
     ) -> Result:
@@ -278,7 +285,9 @@ class _Served:
             })  # fmt: skip
             return Watched(transport, roster.names, self.folder)
 
-        limits = Terms(terms.quorum, terms.deadline, terms.secrets == "system", journal=True)
+        own_ones = terms.secrets == "system"
+        secret = self._secret(run_name(agreed.run, roster, chosen["seed"])) if own_ones else None
+        limits = Terms(terms.quorum, terms.deadline, own_ones, journal=True, secret=secret)
         result = run_halves(agreed.run, roster, own, open_sites, settings, limits)
         result = judged_apart(result, agreed.run, roster, own.server_rows)
         lines = [] if self.prepared is None else self.prepared.lines

@@ -30,7 +30,7 @@ from fedmin.engines.sessions.phase import Absence, QuorumError
 from fedmin.engines.sessions.server import ServerSession
 from fedmin.engines.sessions.site import run_name
 from fedmin.engines.sessions.tap import Tap, Tapped
-from fedmin.engines.sessions.transport import Journaled, RestartedError, Transport
+from fedmin.engines.sessions.transport import Journaled, RestartedError, StoppedError, Transport
 from fedmin.engines.weighing import ledger_of, lines_at_the_end
 
 
@@ -40,13 +40,9 @@ class Halves(Stepper):
     longest = 1
 
     def __init__(
-        self,
-        server: ServerSession,
-        transport: Transport,
-        every: int,
-        rounds: int,
+        self, server: ServerSession, transport: Transport, every: int, rounds: int,
         deadline: float | None = None,
-    ):
+    ):  # fmt: skip
         self.server, self.transport, self.names = server, transport, server.names
         self.every, self.rounds, self.deadline = every, rounds, deadline
         self.sealed = server.messages.sealed and server.roster.clients > 1
@@ -152,9 +148,10 @@ class Halves(Stepper):
 
     def _before(self, asked: Iterable[int]) -> dict[int, bytes]:
         """What some of those who are asked must hear first."""
-        name = self.server.name
         said = {
-            i: self._with_used(wire.Envelope("back", self.unsettled[i], 0, SERVER, i, name))
+            i: self._with_used(
+                wire.Envelope("back", self.unsettled[i], 0, SERVER, i, self.server.name)
+            )
             for i in asked
             if i in self.unsettled
         }
@@ -199,7 +196,7 @@ class Halves(Stepper):
             raise ValueError("the model could not be measured before the first round")
         return self.server.values
 
-    def look_back(self, name: str, t: int) -> Any:
+    def look_back(self, name: str, t: int, interrupted: bool = False) -> Any:
         """What a look at the last model found, after t rounds; None if it failed, and why.
 
         A run that has ended is not lost because a site is.
@@ -209,7 +206,9 @@ class Halves(Stepper):
             measured, fit = self.server.measured, self.server.looks.fit
             found = measured if name == "certificate" else fit.found
             why = "the sums or slopes of the last model are not finite" if found is None else ""
-        except (QuorumError, SingularError) as error:
+        except (QuorumError, SingularError, StoppedError) as error:
+            if isinstance(error, StoppedError) and not interrupted:  # started again it is taken
+                raise
             found, why = None, str(error)
         if why:
             warnings.warn(f"no {name}: {why}", RuntimeWarning, stacklevel=2)
@@ -259,6 +258,7 @@ class Terms(NamedTuple):
     deadline: float | None = None  # seconds after which a quorum is enough
     keyed: bool = False  # sites name their rows, in a certificate, under secrets of their own
     journal: bool = False  # the server can be killed at any moment, and goes on beside its sites
+    secret: Any = None  # a JAX key from which the server draws, if not the seed
 
 
 class Own(NamedTuple):
@@ -279,7 +279,7 @@ def run_halves(
     checkpoint, seed, every = settings.checkpoint, settings.seed, settings.every
     server = ServerSession(
         run, roster, seed=seed, name=run_name(run, roster, seed), quorum=terms.quorum,
-        server_rows=own.server_rows, test=own.test,
+        server_rows=own.server_rows, test=own.test, secret=terms.secret,
     )  # fmt: skip
     server.looks.keyed = terms.keyed
     folders: list[Path | None] = [None] * roster.clients
@@ -305,7 +305,7 @@ def run_halves(
         book, last = driven.books[0], {}
         for name, wanted in (("certificate", run.certify), ("statistics", run.statistics)):
             if wanted and book.status != "diverged":
-                last[name] = stepper.look_back(name, book.done)
+                last[name] = stepper.look_back(name, book.done, book.status == "interrupted")
         states = transport.states()
     finally:
         transport.close()

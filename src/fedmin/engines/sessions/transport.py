@@ -23,6 +23,13 @@ class RestartedError(RuntimeError):
     """A site has begun anew and its keys are gone: clients that seal for it need new ones."""
 
 
+class StoppedError(RuntimeError):
+    """This party was told to stop while it waited for others. What it has done is on its disk."""
+
+    def __init__(self, why: str, waiting: str):
+        super().__init__(f"{why} while waiting for {waiting}: started again it goes on from here")
+
+
 class Transport(ABC):
     """Between the server and its sites: it carries bytes and knows nothing of them."""
 

@@ -52,7 +52,8 @@ class Loopback(Engine):
     """Run every client apart and send real bytes, in one process.
 
     `absent` and `secrets` repeat a run of real machines as it was: the record of who was not heard,
-    as in `Result.absent`, and the key that each site drew from, if its owner tells it.
+    as in `Result.absent`, and the key that each site drew from, if its owner tells it; after them
+    the server's, if it drew from one of its own.
 
     >>> import fedmin
     >>> fedmin.Loopback()
@@ -60,27 +61,30 @@ class Loopback(Engine):
     """
 
     absent: tuple[tuple[int, int, int], ...] = field(default=(), repr=False)
-    secrets: tuple[Any, ...] | None = field(default=None, repr=False)  # JAX keys, one a client
+    secrets: tuple[Any, ...] | None = field(default=None, repr=False)  # JAX keys
 
     def run(self, run: Run, federation: Federation, settings: Settings) -> Result:
         """Run and return the result."""
         roster = federation.roster(run.participation.everyone)
-        if self.secrets is not None and len(self.secrets) != roster.clients:
+        secrets = (None,) * roster.clients if self.secrets is None else self.secrets
+        if len(secrets) not in (roster.clients, roster.clients + 1):
             raise ValueError(
-                f"{len(self.secrets)} secrets for {roster.clients} clients; give one each"
+                f"{len(secrets)} secrets for {roster.clients} clients; give one each, and perhaps "
+                f"the server's after them"
             )
+        server_secret = secrets[roster.clients] if len(secrets) > roster.clients else None
 
         def open_sites(server: ServerSession, folders: list[Path | None]) -> Memory:
             sites = [
                 SiteSession(
                     run, roster, i, federation.client(i), seed=settings.seed, folder=folders[i],
                     gaps=bool(self.absent), messages=server.messages,
-                    secret=None if self.secrets is None else self.secrets[i],
+                    secret=secrets[i],
                 )
                 for i in range(roster.clients)
             ]  # fmt: skip
             return Memory(sites, self.absent)
 
         own = Own(federation.server_rows, federation.test)
-        terms = Terms(quorum=1e-9) if self.absent else Terms()
+        terms = Terms(quorum=1e-9 if self.absent else 1.0, secret=server_secret)
         return run_halves(run, roster, own, open_sites, settings, terms)

@@ -20,7 +20,7 @@ from fedmin.core.roster import Roster
 from fedmin.engines.messages import Messages
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.packets import ClientError
-from fedmin.engines.sessions.transport import Transport
+from fedmin.engines.sessions.transport import StoppedError, Transport
 
 log = logging.getLogger("fedmin.flower")
 PART = "fedmin"  # what our record is called in a message of Flower's
@@ -80,7 +80,7 @@ class Nodes:
             if not open_ or (late and (enough is None or len(found) >= enough)):
                 break
             if why := self.interrupt():
-                raise ClientError(f"{why} while waiting for {len(open_)} nodes")
+                raise StoppedError(why, f"{len(open_)} nodes")
             time.sleep(POLL)
         return found
 
@@ -159,9 +159,10 @@ class GridDoor:
         """What every site says of itself; an error names those that did not come in time."""
         until, asked = time.monotonic() + seconds, set[int]()
         while missing := [name for name in self.names if name not in self.sites]:
-            why = interrupt()
-            if why or time.monotonic() > until:
-                raise TimeoutError(f"{why or 'time is up'}: still waiting for {', '.join(missing)}")
+            if why := interrupt():
+                raise StoppedError(why, ", ".join(missing))
+            if time.monotonic() > until:
+                raise TimeoutError(f"{', '.join(missing)} did not come within {seconds:.0f} s")
             new = self.nodes.here() - asked
             asked |= new
             for node, answer in self.nodes.ask(dict.fromkeys(new, said("hello")), seconds).items():

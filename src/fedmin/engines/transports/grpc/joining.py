@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import grpc
 
 from fedmin.engines.sessions.packets import ClientError
+from fedmin.engines.sessions.transport import StoppedError
 from fedmin.engines.sessions.wire import MessageError
 from fedmin.engines.transports.grpc.frames import (
     ASK,
@@ -133,7 +134,7 @@ class JoinedSite:
 
     def _stop_if_told(self) -> None:
         if why := self.interrupt():
-            raise JoinError(f"{why}: the site stops here; started again it goes on")
+            raise StoppedError(why, "the server")
 
     async def _call(self) -> dict[str, Any] | None:
         """One stream, to its end: the server's last words, or None if it was cut off."""
@@ -157,6 +158,7 @@ class JoinedSite:
         return None
 
     async def _talk(self, call: Any) -> dict[str, Any] | None:
+        await call.wait_for_connection()  # else a log would have hellos that nobody could hear
         reader = Reader(call.read)
         await _send(call, self._said(HELLO, {**self.site.hello, "life": self.life}))
         while (message := await self._next(reader)) is not None:
@@ -181,7 +183,7 @@ class JoinedSite:
         while not reading.done():
             if why := self.interrupt():
                 reading.cancel()
-                raise JoinError(f"{why}: the site stops here; started again it goes on")
+                raise StoppedError(why, "the server")
             await asyncio.wait({reading}, timeout=0.2)
         return reading.result()
 

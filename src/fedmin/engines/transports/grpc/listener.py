@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc
 
+from fedmin.engines.sessions.transport import StoppedError
 from fedmin.engines.transports.grpc.beforehand import Beforehand, UnwillingError, taking_part
 from fedmin.engines.transports.grpc.frames import (
     END,
@@ -103,6 +104,11 @@ class Listener:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
 
     async def _start(self) -> int:
+        host, _, port = self.address.rpartition(":")
+        if not (host and port.isdigit() and int(port) < 2**16):  # gRPC would take port 443
+            raise ValueError(
+                f"a server listens at HOST:PORT, as 0.0.0.0:8443, not {self.address!r}"
+            )
         self.beforehand, self.came = Beforehand(), asyncio.Condition()
         me = self.identity
         credentials = grpc.ssl_server_credentials(
@@ -283,9 +289,13 @@ class Listener:
     ) -> None:  # fmt: skip
         until, said_at = time.monotonic() + seconds, time.monotonic()
         while missing := [name for name in names if name not in found]:
-            why = interrupt()
-            if why or time.monotonic() > until:
-                raise TimeoutError(f"{why or 'time is up'}: still waiting for {', '.join(missing)}")
+            if why := interrupt():
+                raise StoppedError(why, ", ".join(missing))
+            if time.monotonic() > until:
+                raise TimeoutError(
+                    f"{', '.join(missing)} did not come within {seconds:.0f} s (`wait` in "
+                    f"[federation]); started again the server waits anew"
+                )
             if time.monotonic() - said_at > 10:
                 said_at = time.monotonic()
                 log.info("waiting for %s", ", ".join(missing))

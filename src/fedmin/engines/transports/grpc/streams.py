@@ -11,8 +11,7 @@ from fedmin.core.roster import Roster
 from fedmin.engines.messages import Messages
 from fedmin.engines.sessions import wire
 from fedmin.engines.sessions.packets import ClientError
-from fedmin.engines.sessions.phase import QuorumError
-from fedmin.engines.sessions.transport import RestartedError, Transport
+from fedmin.engines.sessions.transport import RestartedError, StoppedError, Transport
 from fedmin.engines.transports.grpc.frames import ASK, BEFORE, FAILED, NO, Message
 from fedmin.engines.transports.grpc.link import Link, LinkLostError
 from fedmin.engines.transports.grpc.listener import Listener
@@ -84,7 +83,7 @@ class SiteStreams(Transport):
                 if (replied >= enough and (late or gone)) or spent >= self.patience or hopeless:
                     break
                 if why := self.interrupt():
-                    raise QuorumError(f"{why} while waiting for {self._named(open_)}")
+                    raise StoppedError(why, self._named(open_))
                 if time.monotonic() - said >= 10:
                     said = time.monotonic()
                     log.info("waiting for %s, %.0f s so far", self._named(open_), spent)
