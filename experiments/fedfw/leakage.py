@@ -129,10 +129,11 @@ def problem_of(table: str, network: str, message: str) -> fedmin.Problem:
 
 
 @cache
-def holding(table: str, batch: int, clients: int) -> fedmin.Federation:
-    """Clients with `batch` images each."""
+def holding(table: str, batch: int, clients: int, first: int = 0) -> fedmin.Federation:
+    """Clients with `batch` images each, from the `first` one on."""
     rows = rows_of(table, "0-1", 0)
-    order = np.random.default_rng(7).permutation(rows.rows)[: clients * batch]
+    order = np.random.default_rng(7).permutation(rows.rows)
+    order = order[first * batch : (first + clients) * batch]
     x, y = np.asarray(rows.x)[order].astype(np.float32), np.asarray(rows.y)[order]
     parts = [np.arange(i * batch, (i + 1) * batch) for i in range(clients)]
     return fedmin.Federation.from_parts(x, y, parts, classes=rows.classes)
@@ -151,9 +152,11 @@ def public(table: str) -> Public:
 
 @cache
 def scene(cell: Cell, clients: int) -> Scene:
-    """The round in which the message is sent; all victims share it."""
-    problem = problem_of(cell.table, cell.network, cell.message)
-    federation, method = holding(cell.table, cell.batch, clients), method_of(cell)
+    """The round in which the message is sent. In the first one a reply depends on nobody else, and
+    its client is there alone; all victims share a later one."""
+    problem, method = problem_of(cell.table, cell.network, cell.message), method_of(cell)
+    there = (clients, 0) if cell.rounds else (1, cell.victim)
+    federation = holding(cell.table, cell.batch, *there)
     everyone, plain = fedmin.Everyone(), fedmin.Plain()
     run = assemble(problem, federation, method, everyone, plain, (fedmin.Objective(),), None)
     before = first_states(run, federation, 0)
@@ -181,19 +184,20 @@ def slope_of(table: str, network: str) -> Any:
 
 def target_of(cell: Cell, place: Scene) -> Target:
     """The message as a function of rows, the one that was sent, and the truth."""
-    view = place.server_sees(cell.victim)
+    me = cell.victim if cell.rounds else 0
+    view = place.server_sees(me)
     z, y = (a[0] for a in place.held(view))
     classes = rows_of(cell.table, "0-1", 0).classes
     layer = (classes, z.shape[-1]) if cell.network == "mclr" else None
     if cell.message == "model":
         return Target(lambda a, b: view.message(a[None], b[None]), view.seen, z, y, layer=layer)
-    slope, share = slope_of(cell.table, cell.network), float(place.roster.share(cell.victim))
+    slope, share = slope_of(cell.table, cell.network), float(place.roster.share(me))
     if cell.message == "gradient":
         x = jnp.asarray(place.before.server)
         given = x, jnp.zeros_like(x)
         return Target(slope, view.seen / share, z, y, layer=layer, given=given)
     assert view.behind is not None
-    x = place.before.clients.x[cell.victim]
+    x = place.before.clients.x[me]
     own = view.behind(z[None], y[None])  # with the penalty, which the server can compute
     given = x, own - slope(jnp.asarray(z), jnp.asarray(y), x, jnp.zeros_like(x))
     domain: Any = place.run.problem.domain
@@ -203,7 +207,7 @@ def target_of(cell: Cell, place: Scene) -> Target:
 
 def rebuild(cell: Cell, clients: int, steps: int) -> Rebuilt:
     """Attack one message."""
-    target = target_of(cell, scene(cell._replace(victim=0), clients))
+    target = target_of(cell, scene(cell._replace(victim=0) if cell.rounds else cell, clients))
     effort = Effort(steps, starts=0, directions=0)
     outcome = attacked(target, public(cell.table), effort, seed=cell.victim)
     best = outcome.best
