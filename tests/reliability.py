@@ -46,7 +46,9 @@ class Promise(NamedTuple):
 
 
 def _fuzzed(key: str, words: str, tests: str = "test_fuzz.py: test_no_case_fails") -> Promise:
-    form = "{cases:,} cases: {refused:,} refused, {accepted:,} accepted, **{failed:,} failed**"
+    form = (
+        "{cases:,} cases: {refused:,} refused, {accepted:,} accepted, **{failed:,} failed**{later}"
+    )
     command = f"python -m tests.fuzz {key} --count 1000000 --json docs/reliability.json"
     return Promise(key, words, tests, form, command)
 
@@ -195,6 +197,15 @@ The commands:
 """
 
 
+# of a sample of which no test was written beforehand
+_FRESH = (
+    "; of a fresh sample (seed {seed}, {against}, `{commit}`, landed by `{landed}`), stopped for "
+    "want of time after {tried} of {drawn} changes, **{noticed} of {that count}** at first, "
+    "{unclear} unclear, and {since} more since, by tests that were written for them or once a "
+    "broken one was mended: too few for a rate"
+)
+
+
 def page() -> str:
     """The page, from the figures that there are."""
     known = json.loads(FIGURES.read_text("utf-8")) if FIGURES.exists() else {}
@@ -215,8 +226,12 @@ def _said(promise: Promise, known: dict[str, Any]) -> str:
     if promise.key not in known:
         return "**not measured yet** |"
     figures = {"accepted": 0, "refused": 0, "later": "", **known[promise.key]}
+    if mended := figures.get("mended"):
+        figures["later"] = f" (mended since: {mended})"
     if first := figures.get("at first"):
         figures["later"] = f" after tests were written for survivors (at first {first})"
+    if fresh := figures.get("fresh"):
+        figures["later"] += _FRESH.format(**fresh)
     when = figures.pop("date") + (f", `{figures['commit']}`" if "commit" in figures else "")
     if landed := figures.get("landed"):
         when += f", landed by `{landed}`"
