@@ -165,7 +165,9 @@ class Shard(eqx.Module):
         zeros = [jnp.zeros(a.shape, a.dtype) for a in like]
 
         def add(j, sums):
-            return [a + b for a, b in zip(sums, jaxpr_as_fun(part)(j), strict=True)]
+            # an index counts in the type of the loop's bounds, which need not be that of the trace
+            found = jaxpr_as_fun(part)(jnp.asarray(j, jnp.int32))
+            return [a + b for a, b in zip(sums, found, strict=True)]
 
         return jax.tree.unflatten(form, lax.fori_loop(0, -(-self.size // count), add, zeros))
 
