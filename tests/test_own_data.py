@@ -424,6 +424,17 @@ def test_sparse_rows_and_datasets_of_pairs(rng):
     class Loader:  # as a DataLoader has one
         dataset = Rows()
 
+    class Part:  # as a Subset has rows by number, and the whole beside them
+        dataset = Rows()
+
+        def __len__(self):
+            return 5
+
+        def __getitem__(self, i):
+            return self.dataset[i]
+
+    part = read({"a": Part()}, outcome="y").tables[0].frame
+    assert part.rows == 5
     federations = [
         read({"a": source}, outcome="y").federation(Prepare(scale="none"))
         for source in ((x, y), (scipy.sparse.csr_matrix(x), y), Rows(), Loader())

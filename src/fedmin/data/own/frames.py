@@ -16,6 +16,8 @@ from fedmin.core.raw_rows import column_values
 from fedmin.data.formats.columns import column_names, read_columns
 from fedmin.data.formats.files import DataFileError
 
+# samplers of a DataLoader that has all rows of its Dataset; the last is of rows without numbers
+WHOLE = ("NoneType", "SequentialSampler", "RandomSampler", "_InfiniteConstantSampler")
 MOST_SPARSE = 1000  # columns of a sparse matrix that may be prepared
 ENDINGS = (".csv", ".parquet", ".csv.gz")
 
@@ -141,7 +143,15 @@ def _dense(site: str, x: Any) -> Any:
 
 def _pairs(site: str, source: Any) -> Any:
     """The arrays (x, y) of a Dataset of PyTorch, or of a DataLoader's: of rows (x, y) by number."""
-    source = getattr(source, "dataset", source)  # a DataLoader shuffles, and need not have all rows
+    if hasattr(source, "dataset") and not hasattr(source, "__getitem__"):
+        # a DataLoader shuffles, and may drop rows; a Subset has rows by number itself
+        sampler = type(getattr(source, "sampler", None)).__name__
+        if sampler not in WHOLE:
+            raise TypeError(
+                f"site {site}: a DataLoader with a {sampler} may have some rows of its Dataset "
+                f"only; give the rows themselves: torch.utils.data.Subset(dataset, indices)"
+            )
+        source = source.dataset
     known = isinstance(source, tuple | Mapping) or hasattr(source, "columns")
     if known or not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
         return source
