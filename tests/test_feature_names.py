@@ -103,6 +103,33 @@ def test_what_was_done_to_a_table_is_told_in_order():
     assert thin.scaled().meta["scaled"] == "divided by their largest value by all rows of the table"
 
 
+def test_units_are_kept_as_they_are_given(tmp_path):
+    for name in "ab":
+        (tmp_path / f"{name}.csv").write_text("age,dose,days\n50,1,3\n60,2,5.5\n70,1,6\n65,3,9\n")
+    text = """
+[data]
+files = ["a.csv", "b.csv"]
+outcome = "days"
+units = {age = "years", days = "d"}
+[problem]
+name = "leastsquares"
+[method]
+name = "fednl"
+[run]
+rounds = 3
+"""
+    (tmp_path / "run.toml").write_text(text)
+    (job,) = Config.read(tmp_path / "run.toml").jobs()
+    model = Model.load(run_one(job, tmp_path / "run").folder)
+    assert model.about.units == {"age": "years", "days": "d"}
+    assert "age [years]" in str(model)
+    assert "dose [" not in str(model)
+    assert model.features == ("age", "dose")
+    tables = {"a": tmp_path / "a.csv", "b": tmp_path / "b.csv"}
+    with pytest.raises(ValueError, match="unknown column in units 'agee'; did you mean 'age'"):
+        data.read(tables, outcome="days", units={"agee": "years"})
+
+
 def test_two_columns_of_one_name_are_refused():
     with pytest.raises(ValueError, match="t: two columns are called 'age'"):
         Table("t", np.eye(3), feature_names=("age", "b", "age"))

@@ -145,6 +145,8 @@ def test_mistakes_of_parties_are_named(bank, shop, options, words):
 def test_groups_and_numbers_of_parties():
     groups = {"sex": ["f", "m", "f"], "paid": [1.5, 2.5, 3.0]}
     tables = {"bank": BANK | groups, "shop": SHOP}
-    made = read_parties(tables, outcome="paid", id="id", groups="sex", labels=False)
+    made = read_parties(tables, outcome="paid", id="id", groups="sex", labels=False,
+                        units={"visits": "a year"})  # fmt: skip
+    assert made.about.units == {"visits": "a year"}
     assert (made.classes, made.groups, made.about.names) == (None, ("f", "m"), ("income", "visits"))
     assert isinstance(made, fedmin.Federation)

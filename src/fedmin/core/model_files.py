@@ -24,6 +24,7 @@ FORM: dict[str, Any] = {
     "limits": list[dict], "set": str, "certificate": dict, "data": dict, "run": dict,
     "citations": list[str], "coefficients": dict, "statistics": dict | None,
     "inputs": list[str] | None, "scaled": str | None,
+    "units": dict[str, str] | None,
 }  # fmt: skip
 BAD_WORDS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError)
 
@@ -42,6 +43,7 @@ def model_words(model: Any, path: Path) -> Path:
         "preparation": prepared, "problem": serialize(model.problem),
         "parameters": _packed(np.asarray(model.x)), "statistics": _of_inference(model.inference),
         "inputs": list(about.inputs), "scaled": about.scaled,
+        "units": dict(about.units),
     }  # fmt: skip
     write_words(path, words)
     return path
@@ -168,7 +170,7 @@ def _about(path: Path, words: Mapping[str, Any]) -> About:
         raise DamagedError(path, "its inputs are not the columns of its features")
     return About(
         tuple(words["features"]), prepared, words["outcome"], classes,
-        inputs=inputs, scaled=words.get("scaled") or "",
+        inputs=inputs, scaled=words.get("scaled") or "", units=words.get("units") or {},
     )  # fmt: skip
 
 

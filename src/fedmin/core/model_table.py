@@ -43,7 +43,8 @@ def coefficient_lines(model: Any) -> list[str]:
     for j in order:
         numbers = [f"{a:.6g}" for a in model.coefficients[:, j]]
         ratios = [f"{np.exp(model.coefficients[0, j]):.5g}"] if ratio else []
-        each.append([model.features[j], *numbers, *ratios])
+        name, unit = model.features[j], model.about.units.get(model.features[j])
+        each.append([f"{name} [{unit}]" if unit else name, *numbers, *ratios])
     lines = aligned([["feature", *head, *([ratio] if ratio else [])], *each])
     if len(order) < len(model.features):
         lines.append(f"... the {len(order)} that count most, of {len(model.features)}")

@@ -177,6 +177,7 @@ class About:
     hidden: bool = False  # nobody saw a single site's sums
     told: tuple[Release, ...] | None = None  # all that preparing told, with noise; None: without
     inputs: tuple[str, ...] = ()  # the raw columns in their own order, where that is another one
+    units: Mapping[str, str] = field(default_factory=dict)  # of raw columns, as people said
     scaled: str = ""  # what was done to all columns before anybody had rows, in words
 
 

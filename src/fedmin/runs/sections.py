@@ -25,7 +25,8 @@ SMALLEST = "smallest_with_loss_at_most"
 def own_fields() -> dict[str, Field]:
     """The fields of a [data] that names files of one's own in place of a data set."""
     read = {k: f for k, f in fields_of(data.read).items() if k not in ("files", "labels", "seed")}
-    read["kinds"] = Field(dict[str, str] | None, False, None)
+    for key in ("kinds", "units"):
+        read[key] = Field(dict[str, str] | None, False, None)
     files = Field(str | tuple[str, ...] | dict[str, str], True, None)
     split = Field(Literal["rows", "columns"], False, "rows")
     return {

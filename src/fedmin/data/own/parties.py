@@ -43,6 +43,7 @@ def read_parties(
     groups: str | None = None,
     labels: bool | None = None,
     kinds: Mapping[str, str] | None = None,
+    units: Mapping[str, str] | None = None,
     missing: tuple[str, ...] = MISSING,
     separator: str = ",",
     seed: int = 0,
@@ -62,7 +63,7 @@ def read_parties(
     frames = frames_of(files, separator, None)
     holder = _holder(frames, outcome)
     _check_rows(frames, id)
-    names = {"features": features, "without": without, "kinds": kinds or {}}
+    names = {"features": features, "without": without, "kinds": kinds or {}, "units": units or {}}
     _check_columns(frames, (outcome, id, groups), names)
     how = Prepare() if prepare is None else prepare
     each = []
@@ -75,7 +76,9 @@ def read_parties(
             missing=tuple(missing), seed=seed,
         )  # fmt: skip
         each.append(_prepared(frame, holder, chosen, _own(how, frame)))
-    return _together(frames, holder, each, outcome, seed)
+    made = _together(frames, holder, each, outcome, seed)
+    assert made.about is not None
+    return replace(made, about=replace(made.about, units=dict(units or {})))
 
 
 def _own(how: Prepare, frame: Frame) -> Prepare:

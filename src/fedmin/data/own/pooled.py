@@ -23,7 +23,9 @@ def about_of(told: Told, outcome: str, lines: Sequence[Any], **more: Any) -> Abo
     classes = None if labels is None else tuple(labels)
     kinds = {part for line, _ in lines for part in line.parts if part != "header"}
     noted = () if kinds <= set(SILENT) else None  # no sums, so nothing that needs noise
-    return About(prepared.names, prepared, outcome, classes, lines=tuple(lines), told=noted, **more)
+    units = told.get("units") or {}
+    return About(prepared.names, prepared, outcome, classes, lines=tuple(lines), told=noted,
+                 units=units, **more)  # fmt: skip
 
 
 def federation_of(

@@ -126,6 +126,7 @@ def read(
     test: float = 0.0,
     labels: bool | None = None,
     kinds: Mapping[str, str] | None = None,
+    units: Mapping[str, str] | None = None,
     missing: tuple[str, ...] = MISSING,
     separator: str = ",",
     seed: int = 0,
@@ -143,6 +144,7 @@ def read(
     client     a column that says whose row it is, where one file has the rows of all
     test       the share of each site's rows that is held out
     kinds      {column: "number", "category" or "date"}, where the values do not tell
+    units      {column: "years"}, as the model's tables show them; nothing is converted
     missing    what stands for a missing value
 
     >>> import fedmin
@@ -157,7 +159,7 @@ those to use by features, or leave some out by without
     listed = lambda names: None if names is None else tuple(names)
     chosen = Chosen(
         outcome, listed(features), tuple(without), id, groups, weights, client, test, labels,
-        dict(kinds or {}), tuple(missing), seed,
+        dict(kinds or {}), tuple(missing), seed, dict(units or {}),
     )  # fmt: skip
     frames = frames_of(files, separator, client)
     tables = tuple(SiteTable(frame, chosen, i) for i, frame in enumerate(frames))
@@ -180,6 +182,10 @@ def agreed(talk: Talk, chosen: Chosen) -> dict[str, Any]:
     kinds = agreed_kinds(said, given, chosen.without)
     outcome = agreed_kind(chosen.outcome, {site: words["outcome"] for site, words in said.items()})
     told = {"kinds": kinds, "outcome": outcome}
+    for name in chosen.units or ():
+        checks.known("column in units", name, [*kinds, chosen.outcome])
+    if chosen.units:  # every site is told them with each question
+        told["units"] = dict(chosen.units)
     each = talk.words("labels", told, LABELS)
     labels = _labels(dict(zip(talk.names, each, strict=True)), chosen, outcome)
     return {**told, "labels": labels, "groups": _groups(each)}

@@ -27,6 +27,7 @@ class Chosen:
     kinds: Mapping[str, str] | None = None
     missing: tuple[str, ...] = MISSING
     seed: int = 0
+    units: Mapping[str, str] | None = None
 
     @property
     def beside(self) -> dict[str, str]:
