@@ -313,6 +313,10 @@ def test_more_mistakes_are_named(world):
         fedmin.path(fedmin.Huber(8), world, sizes=[1], choose="bic")
     with pytest.raises(ValueError, match="here columns are split"):
         fedmin.path(LeastSquares(8), over_columns(world), sizes=[1])
+    x, y = rows_of(world)
+    secret = Federation.from_parts(x, y, [range(40), range(40, 90)], weights="secret")
+    with pytest.raises(ValueError, match="sizes are secret here: take choose='folds'"):
+        fedmin.path(LeastSquares(8), secret, sizes=[1], choose="holdout")
     within = fedmin.over(LeastSquares(8), L0Ball(3))
     with pytest.raises(ValueError, match=r"is over L0Ball.* already; leave out set="):
         fedmin.path(within, world, sizes=[1], set=L0Ball)

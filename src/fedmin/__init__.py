@@ -129,7 +129,7 @@ from fedmin.problems import (
 )
 
 if _TYPES:
-    from fedmin.sklearn import FederatedClassifier  # see __getattr__
+    from fedmin.sklearn import FederatedClassifier, FederatedRegressor  # see __getattr__
 
 __all__ = [
     "data",
@@ -266,7 +266,7 @@ __all__ = [
     "Uniform",
     "Problem", "CNN", "MLP", "LeastSquares", "Huber", "Intersection", "Poisson", "LeNet",
     "Logistic", "Softmax", "from_loss", "over", "Result", "Rows", "Power", "Stages",
-    "SplitProblem", "FederatedClassifier",
+    "SplitProblem", "FederatedClassifier", "FederatedRegressor",
 ]  # fmt: skip
 
 
@@ -282,7 +282,7 @@ _ROOMS = {
     "fedmin.core.column_problem": ("OnColumns",),
     "fedmin.server.quasi_newton.forms": ("DFP", "LBFGS", "DenseInverse", "DenseSolve",
                                          "QuasiNewton"),
-    "fedmin.sklearn": ("FederatedClassifier",),
+    "fedmin.sklearn": ("FederatedClassifier", "FederatedRegressor"),
 }  # fmt: skip
 _PLACES = {name: room for room, names in _ROOMS.items() for name in names}
 _RENAMED = {

@@ -95,6 +95,11 @@ def path(
     method, rounds = _method(problems[0], method, rounds)
     checks.is_a("federation", federation, Federation, "Federation.from_parts(...)")
     _check(federation, method, channel)
+    if federation.most_rows is not None and choose != "folds":
+        raise ValueError(
+            f"choose={choose!r} needs to know how many rows there are, and sizes are secret here: "
+            f"take choose='folds'"
+        )
     engine = Simulator() if engine is None else engine
     divided = list(parts(federation, choose, folds, share, seed))
     keep = None if checkpoint is None else Place(checkpoint)
