@@ -10,9 +10,9 @@ from sklearn.utils.validation import validate_data
 from fedmin.client import Full
 from fedmin.core import checks
 from fedmin.core.federation import Federation
-from fedmin.methods import FedAvg
+from fedmin.methods import FedAvg, FedNL
 from fedmin.problems import Logistic, Softmax
-from fedmin.sklearn.shared import Federated
+from fedmin.sklearn.shared import NARROW, Federated
 
 
 class FederatedClassifier(ClassifierMixin, Federated):
@@ -120,8 +120,13 @@ class FederatedClassifier(ClassifierMixin, Federated):
             weights[int(self._number(label))] = weight
         return weights
 
-    def _free(self, X: Any) -> FedAvg:
-        """Full gradient steps of a size that is safe for these features: 2 / mean |row|^2."""
+    def _free(self, X: Any) -> Any:
+        """Newton steps of a narrow model; of a wide one full gradient steps of a size that is safe
+        for these features, 2 / mean |row|^2."""
+        classes = len(self.classes_)
+        entries = (1 if classes == 2 else classes) * (X.shape[1] + self.fit_intercept)
+        if self.problem is None and entries <= NARROW:
+            return FedNL()
         squares = np.asarray(X.multiply(X).sum() if hasattr(X, "multiply") else (X**2).sum())
         size = float(squares) / X.shape[0] + self.fit_intercept
         return FedAvg(2.0 / max(size, 1e-12), local_steps=3, batches=Full())

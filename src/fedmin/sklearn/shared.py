@@ -19,7 +19,7 @@ from fedmin.methods import SSCA, FedNL, FedSSO, SparseNewton, Tuned
 from fedmin.minimizing import minimize
 from fedmin.problems import GroupLossAtMost, over, subject_to
 
-NARROW = 100  # features up to which every client keeps a Hessian
+NARROW = 100  # numbers of a model up to which every client keeps a Hessian
 
 
 class Federated(BaseEstimator):
