@@ -27,6 +27,7 @@ def checked(estimator):
     assert sum(r["status"] == "passed" for r in found) > 45
 
 
+@pytest.mark.thorough
 def test_scikit_learns_own_checks():
     checked(fedmin.FederatedClassifier())
 

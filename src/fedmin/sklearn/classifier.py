@@ -10,9 +10,9 @@ from sklearn.utils.validation import validate_data
 from fedmin.client import Full
 from fedmin.core import checks
 from fedmin.core.federation import Federation
-from fedmin.methods import FedAvg, FedNL
+from fedmin.methods import FedAvg
 from fedmin.problems import Logistic, Softmax
-from fedmin.sklearn.shared import NARROW, Federated
+from fedmin.sklearn.shared import Federated
 
 
 class FederatedClassifier(ClassifierMixin, Federated):
@@ -120,16 +120,22 @@ class FederatedClassifier(ClassifierMixin, Federated):
             weights[int(self._number(label))] = weight
         return weights
 
-    def _free(self, X: Any) -> Any:
-        """Newton steps of a narrow model; of a wide one full gradient steps of a size that is safe
-        for these features, 2 / mean |row|^2."""
-        classes = len(self.classes_)
-        entries = (1 if classes == 2 else classes) * (X.shape[1] + self.fit_intercept)
-        if self.problem is None and entries <= NARROW:
-            return FedNL()
+    def _free(self, X: Any) -> FedAvg:
+        """Full gradient steps of a size that is safe for these features: 2 / mean |row|^2."""
         squares = np.asarray(X.multiply(X).sum() if hasattr(X, "multiply") else (X**2).sum())
         size = float(squares) / X.shape[0] + self.fit_intercept
         return FedAvg(2.0 / max(size, 1e-12), local_steps=3, batches=Full())
+
+    def _first(self, problem: Any, federation: Federation) -> Any:
+        """No weights, and the intercepts that fit how much each label weighs, by sums of the
+        clients: beside wide columns gradient steps would be long in finding them."""
+        if self.problem is not None or not self.fit_intercept:
+            return None
+        pool, count = federation.pool, len(self.classes_)
+        held = np.bincount(np.asarray(pool.y), np.asarray(pool.weight), count)
+        logs = np.log(np.maximum(held, 1e-9 * held.sum()))  # a class may weigh 0
+        bias = logs[1:] - logs[0] if count == 2 else logs - logs.mean()
+        return np.concatenate([np.zeros(problem.size() - len(bias)), bias])
 
     @property
     def coef_(self) -> np.ndarray:

@@ -64,7 +64,8 @@ class Federated(BaseEstimator):
             "rounds": self.rounds, "seed": self.seed, "progress": False, "engine": self.engine,
             "channel": Plain() if self.channel is None else self.channel,
         }  # fmt: skip
-        start = None
+        free = whole is problem and not problem.num_constraints
+        start = self._first(problem, federation) if free else None
         if self.method is None and self.limits is not None and isinstance(within, L0Ball):
             # the support is chosen by a heuristic: it begins with that of the model without limits
             few = over(problem.inner, within)
@@ -93,6 +94,10 @@ class Federated(BaseEstimator):
     def _free(self, X: Any) -> Any:
         """The same where nothing is limited."""
         return FedNL() if X.shape[1] <= NARROW else FedSSO("auto", batches=Full())
+
+    def _first(self, problem: Any, federation: Federation) -> Any:
+        """Where a run without sets and limits begins; None for the problem's own start."""
+        return None
 
     def _predicted(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
