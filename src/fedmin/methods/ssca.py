@@ -8,6 +8,12 @@ server      running surrogates   Fbar_m <- (1 - rho) Fbar_m
 bytes       down d, up (1 + M) d + M  (an objective without data: M d + M)
 on columns  the same estimates by the trips of client/column_trips.py; the server's part is the same
 
+`SSCA()` has nothing to choose: curvatures are measured coordinate by coordinate, the step finds
+itself, and an observer of F_m - U_m holds the limits (server/adaptive.py); clients remember their
+rows' constraint values, so that the limits' noise dies out (client/row_memory.py). The rule above
+with the papers' numbers is `SSCA.printed(batch=100)`. It is also what runs as soon as one of its
+own settings is given: rho, gamma, tau, limits="whole", a growing penalty, or local steps.
+
 D is all of space, or the problem's set. A convex set needs a projection, and w stays in it as a
 mean of its points (server/qcqp_over.py: the same dual, with projected points). Over an `L0Ball`
 wbar is the exact minimum on a support that is chosen by the multipliers, a heuristic, and w <-
@@ -29,6 +35,8 @@ Beyond the paper: with `local_steps` K > 1 a client walks K steps of size `local
 Lagrangian, divided by 1 + sum nu (client/lagrangian.py), and its surrogate is the mean of those at
 the K points it saw (up d + 1 more, down M); with `tau=Tuned(...)` tau follows the largest curvature
 v.H_m v / 2 that clients measure along the direction v of the last step (down d more, up 1 + M).
+Without constraints the printed rule is heavy-ball descent: G <- (1 - rho)(1 - gamma) G + rho g,
+w <- w - gamma/(2 tau) G (docs/constraints.md).
 """
 
 from typing import Any, Literal, NamedTuple
@@ -38,16 +46,19 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedmin.client import Batches, WithoutReplacement, column_trips
+from fedmin.client import Batches, WithoutReplacement, column_trips, row_memory
 from fedmin.client.lagrangian import seen_on_the_way
 from fedmin.core import checks, schedule
 from fedmin.core.column_problem import OnColumns
 from fedmin.core.method import Exchange, Method, Reported, starting_point
 from fedmin.core.problem import stacked
 from fedmin.methods.fedht import stable_for
-from fedmin.server import tuning
+from fedmin.server import adaptive, tuning
 from fedmin.server.surrogates import Surrogates, curvatures
 from fedmin.server.tuning import Penalty, Tuned
+
+PRINTED = {1: (0.4, 0.4, 0.4), 10: (0.6, 0.9, 0.3), 100: (0.9, 0.9, 0.3)}  # B: a_1, a_2, alpha
+FIRST = schedule.Power(0.9, 0.3), schedule.Power(0.9, 0.35), 0.1  # rho, gamma, tau, if not given
 
 
 class Server(NamedTuple):
@@ -63,16 +74,21 @@ class SSCA(Method):
     """Successive convex approximation on rows or columns, for any number of constraints.
 
     On rows also over a convex set with a projection, or over an `L0Ball`; with constraints or not.
+    `SSCA()` measures what it needs. Give rho, gamma or tau (or limits="whole", a `Penalty`, or
+    local steps) and the rule is the paper's, with 0.9/t^0.3, 0.9/t^0.35 and 0.1 for what is left
+    out; `SSCA.printed(batch=100)` has all numbers as printed.
 
     >>> import fedmin
     >>> problem = fedmin.smallest(fedmin.Logistic(2), loss_at_most=0.5)
     >>> problem.num_constraints, sorted(fedmin.SSCA.handles)
     (1, ['constraints', 'domain', 'features', 'rows'])
+    >>> fedmin.SSCA().automatic, fedmin.SSCA(tau=0.1).automatic
+    (True, False)
     """
 
-    rho: float | eqx.Module = schedule.Power(0.9, 0.3)  # the weight of what is new
-    gamma: float | eqx.Module = schedule.Power(0.9, 0.35)  # how far to go to wbar
-    tau: float | Tuned = 0.1  # the surrogates' curvature
+    rho: float | eqx.Module | None = None  # the weight of what is new
+    gamma: float | eqx.Module | None = None  # how far to go to wbar
+    tau: float | Tuned | None = None  # the surrogates' curvature
     batches: Batches = WithoutReplacement(100)
     penalty: float | Penalty = 1e5  # c
     regularizer: Literal["linear", "exact"] = eqx.field(default="linear", static=True)  # r(x)
@@ -84,15 +100,37 @@ class SSCA(Method):
     handles = frozenset({"rows", "features", "constraints", "domain"})
 
     def __check_init__(self):
-        schedule.check("rho", self.rho)
-        schedule.check("gamma", self.gamma)
-        tuning.check("tau", self.tau, Tuned)
+        for name in ("rho", "gamma"):
+            if getattr(self, name) is not None:
+                schedule.check(name, getattr(self, name))
+        if self.tau is not None:
+            tuning.check("tau", self.tau, Tuned)
         tuning.check("penalty", self.penalty, Penalty)
         checks.is_a("batches", self.batches, Batches, "WithoutReplacement(100) or Full()")
         checks.known("regularizer", self.regularizer, ("linear", "exact"))
         checks.known("limits", self.limits, ("averaged", "whole"))
         checks.at_least("local_steps", self.local_steps, 1)
         checks.positive("local_step", self.local_step)
+
+    @classmethod
+    def printed(cls, batch: int = 100, **changes: Any) -> "SSCA":
+        """The papers' settings for batches of 1, 10 or 100 rows a client.
+
+        >>> import fedmin
+        >>> fedmin.SSCA.printed(batch=10).rho
+        Power(scale=0.6, exponent=0.3, offset=0.0)
+        """
+        checks.known("batch", str(batch), [str(size) for size in PRINTED])
+        a1, a2, alpha = PRINTED[batch]
+        rho, gamma = schedule.Power(a1, alpha), schedule.Power(a2, alpha + 0.05)
+        return cls(rho, gamma, FIRST[2], **{"batches": WithoutReplacement(batch)} | changes)
+
+    @property
+    def automatic(self) -> bool:
+        """Whether all is measured: nothing of the printed rule's own was given."""
+        own = (self.rho, self.gamma, self.tau)
+        plain = self.limits == "averaged" and not isinstance(self.penalty, eqx.Module)
+        return all(part is None for part in own) and plain and self.local_steps == 1
 
     def check(self, problem) -> None:
         if isinstance(problem, OnColumns) and (self.local_steps > 1 or self._tau.measured):
@@ -112,24 +150,41 @@ class SSCA(Method):
 
     @property
     def _tau(self) -> Any:
-        return tuning.rule(self.tau)
+        return tuning.rule(FIRST[2] if self.tau is None else self.tau)
+
+    @property
+    def _schedules(self) -> tuple[Any, Any]:
+        given = zip((self.rho, self.gamma), FIRST[:2], strict=True)
+        rho, gamma = (usual if one is None else one for one, usual in given)
+        return rho, gamma
 
     @property
     def _price(self) -> Any:
         return tuning.rule(self.penalty)
 
     def init_server(self, problem, roster, key: Array) -> Any:
-        w, count = starting_point(problem, key), problem.num_constraints
-        own = Server(
+        w = starting_point(problem, key)
+        own = adaptive.start(problem, w) if self.automatic else self._first(problem, w)
+        columns = isinstance(problem, OnColumns)
+        return column_trips.start(problem, self.batches, own) if columns else own
+
+    def _first(self, problem, w: Array) -> Server:
+        return Server(
             w=w,
             model=Surrogates.none(problem, w, self.limits == "whole"),
             tau=self._tau.first(w),
             penalty=self._price.first(w),
-            multipliers=jnp.zeros(count, w.dtype),
+            multipliers=jnp.zeros(problem.num_constraints, w.dtype),
             stable=None if problem.domain.convex else jnp.zeros((), jnp.int32),
         )
-        columns = isinstance(problem, OnColumns)
-        return column_trips.start(problem, self.batches, own) if columns else own
+
+    def init_client(self, problem, roster, rows, key: Array) -> Any:
+        if isinstance(problem, OnColumns) or not self._remembers(problem):
+            return ()
+        return row_memory.none(problem, rows, starting_point(problem, key).dtype)
+
+    def _remembers(self, problem) -> bool:
+        return self.automatic and row_memory.helps(problem, self.batches)
 
     def exchanges(self, problem, roster):
         if isinstance(problem, OnColumns):
@@ -155,7 +210,11 @@ class SSCA(Method):
             seen = seen_on_the_way(self, problem, rows, w, nu, now, Surrogates.seen, like)
             return up | seen._asdict(), state
         values, up["gradients"] = problem.linearize(w, batch)
-        if problem.num_constraints:
+        if self._remembers(problem):
+            up["values"], state = row_memory.mean(
+                problem, self.batches, rows, drawn, batch, w, state
+            )
+        elif problem.num_constraints:
             up["values"] = problem.limits_of(values)
         return up, state
 
@@ -163,22 +222,28 @@ class SSCA(Method):
         mean = dict(learnt.mean)
         curves = mean.pop("curvatures", None)
         if self.local_steps > 1:
-            new = Surrogates(**mean)
-        else:
-            values = mean.get("values", jnp.zeros(0, server.w.dtype))
-            new = Surrogates.seen(values, stacked(mean["gradients"]), jnp.zeros_like(server.w))
-        return self.advance(problem, server, new, now.round, curves)
+            return self.advance(problem, server, Surrogates(**mean), now.round, curves)
+        values = mean.get("values", jnp.zeros(0, server.w.dtype))
+        return self.listen(problem, server, values, stacked(mean["gradients"]), now.round, curves)
 
-    def on_columns(self, problem, server: Server, estimate: column_trips.Estimate, now) -> Reported:
+    def on_columns(self, problem, server: Any, estimate: column_trips.Estimate, now) -> Reported:
         """The server's part where columns are split."""
         values = problem.limits_of(estimate.values)
-        new = Surrogates.seen(values, estimate.gradients, jnp.zeros_like(server.w))
-        return self.advance(problem, server, new, now.round)
+        return self.listen(problem, server, values, estimate.gradients, now.round)
+
+    def listen(self, problem, server: Any, values, slopes, t, curves=None) -> Reported:
+        """The server's part, given values and gradients at its w."""
+        if not self.automatic:
+            new = Surrogates.seen(values, slopes, jnp.zeros_like(server.w))
+            return self.advance(problem, server, new, t, curves)
+        c, exact = jnp.asarray(self.penalty, server.w.dtype), self.regularizer == "exact"
+        state, slack = adaptive.advance(problem, server, values, slopes, t, c, exact)
+        return Reported(state, {"slack": slack} if problem.num_constraints else {})
 
     def advance(self, problem, server: Server, new: Surrogates, t, curves=None) -> Reported:
         """The server's part, given a round's estimate of the surrogates."""
         w, age = server.w, self._price.age(server.penalty, t)
-        rho, gamma = (jnp.asarray(schedule.at(s, age), w.dtype) for s in (self.rho, self.gamma))
+        rho, gamma = (jnp.asarray(schedule.at(s, age), w.dtype) for s in self._schedules)
         if self.regularizer == "linear" and not problem.bare:
             slope = jax.grad(problem.regularizer)(w)
             new = new._replace(slopes=new.slopes.at[0].add(slope))
@@ -201,14 +266,21 @@ class SSCA(Method):
         return Reported(state, {"slack": answer.slack} if problem.num_constraints else {})
 
     def solution(self, server):
-        return column_trips.own(server).w
+        own = column_trips.own(server)
+        return own.x if self.automatic else own.w
 
     def report(self, server) -> dict[str, Any]:
         server = column_trips.own(server)
+        if self.automatic:
+            price = {"penalty": jnp.asarray(self.penalty, server.w.dtype)}
+            limits = {"multiplier": server.multipliers} | price if len(server.level) else {}
+            return {"step": server.step} | limits
         found = {"tau": server.tau.value} if self._tau.measured else {}
         if len(server.multipliers):
             found |= {"multiplier": server.multipliers, "penalty": server.penalty.value}
         return found if server.stable is None else found | {"stable": server.stable}
 
     def notes(self) -> tuple[str, ...]:
-        return schedule.outside_theorem(self.rho, self.gamma)
+        if self.automatic:
+            return ("the automatic rule is outside the papers' theorems",)
+        return schedule.outside_theorem(*self._schedules)

@@ -1,0 +1,1 @@
+"""Constrained federated learning: SSCA and its rivals on seven problems, with equal budgets."""

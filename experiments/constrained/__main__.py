@@ -1,0 +1,5 @@
+"""`python -m experiments.constrained`."""
+
+from experiments.constrained.run import main
+
+main()
