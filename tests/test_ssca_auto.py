@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.optimize
 
 import fedmin
 import known
@@ -13,7 +14,6 @@ from agreement import ONE_BY_ONE, run
 from fedmin import SSCA, Full, WithoutReplacement
 from fedmin.client import row_memory
 from parted import CLASSES, LABELS, ORDER, K, N, X, split
-from test_diagonal import clarabel_solve
 from test_ssca import constrained_optimum, estimates
 
 RADIUS = 0.004  # what descent alone leaves within a few rounds
@@ -35,8 +35,20 @@ def rms(a):
     return np.sqrt(np.mean(a**2))
 
 
+def way(G, D, nu):
+    return -(G[0] + nu * G[1]) / (2 * (D[0] + nu * D[1]))
+
+
+def multiplier(v, level, slope, curve) -> float:
+    """Where the constraint's surrogate is 0 at the way of a multiplier, within [0, 1e5]."""
+    value = lambda nu: level + slope @ v(nu) + curve @ v(nu) ** 2
+    if value(0) <= 0 or value(1e5) > 0:
+        return 0.0 if value(0) <= 0 else 1e5
+    return scipy.optimize.brentq(value, 0, 1e5, xtol=1e-13, rtol=1e-14)
+
+
 def by_the_page(world, rounds):
-    """The rule of server/adaptive.py from its docstring, M = 1; its inner problem by Clarabel."""
+    """The rule of server/adaptive.py from its docstring, M = 1; its inner problem by a root."""
     w = x = v = np.zeros(world.dim)
     G, V, K, step, nu = 0.0, 0.0, np.ones(world.dim), 0.1 * 0.01, 0.0
     A = u = d = before = spread = 0.0
@@ -58,10 +70,9 @@ def by_the_page(world, rounds):
             spread += max(0.05, 1 / (k - 1)) * ((inn - before) ** 2 / 2 - spread)
         before = inn
         needed = 0.2 * (A + np.sqrt(spread * beta / (2 - beta))) + d
-        v = clarabel_solve(G[0], D[0], np.array([needed]), G[1:], D[1:], 1e5)
+        nu = multiplier(lambda m: way(G, D, m), needed, G[1], D[1])
+        v = way(G, D, nu)
         w = w + v
-        u = G[1] + 2 * D[1] * v  # the multiplier that makes v the minimum
-        nu = max(0.0, -((G[0] + 2 * D[0] * v) @ u) / (u @ u)) if u.any() else 0.0
         K, u = D[0] + nu * D[1], G[1] @ v + D[1] @ v**2
         x = mix(x, w, 0.1 * (1 + k / 100) ** -0.5)
     return x, nu
@@ -71,8 +82,8 @@ def test_the_rule_as_it_is_written(world):
     """Fourteen rounds to a limit that binds, the drift's first moves among them."""
     x, nu = by_the_page(world, 14)
     result = limited(world, rounds=14)
-    np.testing.assert_allclose(result.solution, x, rtol=1e-4, atol=1e-7)
-    np.testing.assert_allclose(result.final("multiplier"), nu, rtol=1e-2)
+    np.testing.assert_allclose(result.solution, x, rtol=1e-6)
+    np.testing.assert_allclose(result.final("multiplier"), nu, rtol=1e-5)
     assert nu > 0
 
 
