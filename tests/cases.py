@@ -365,6 +365,20 @@ CASES = [
         sweeps="gamma",
     ),
     Case(
+        "fedsgm",
+        fedmin.FedSGM(0.5, local_steps=3, batches=fedmin.Blocks(2)),
+        descent(0.5),
+        fedmin.FedSGM(0.5, batches=Full()),
+        layouts=(),
+    ),
+    Case(
+        "primaldualavg",
+        fedmin.PrimalDualAvg(0.5, local_steps=3, batches=fedmin.Blocks(2)),
+        descent(0.5),
+        fedmin.PrimalDualAvg(0.5, batches=Full()),
+        layouts=(),
+    ),
+    Case(
         "fedsso",
         FedSSO(0.3, local_steps=2, batches=Full(), server_step=0.8),
         quasi_newton(0.8),

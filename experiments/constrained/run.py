@@ -27,9 +27,13 @@ SEEDS = (0, 1, 2)
 EVERY = 20  # rounds between two looks at all rows
 BATCH = 100  # rows a client and round, for every method
 SETTLED = 200  # the round from which on limits are to be met
+RIVALS = 0.3  # eta of the rivals, the same for all problems
+ROWS = fedmin.WithoutReplacement(BATCH)
 METHODS: dict[str, Callable[[], fedmin.Method]] = {
     "SSCA()": lambda: fedmin.SSCA(),
     "SSCA.printed(100)": lambda: fedmin.SSCA.printed(BATCH),
+    "FedSGM": lambda: fedmin.FedSGM(RIVALS, batches=ROWS),
+    "PrimalDualAvg": lambda: fedmin.PrimalDualAvg(RIVALS, batches=ROWS),
 }
 
 

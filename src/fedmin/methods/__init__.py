@@ -25,7 +25,9 @@ from fedmin.methods.fednlpp import FedNLPP
 from fedmin.methods.fedopt import Adagrad, Adam, FedOpt, Yogi
 from fedmin.methods.fedprox import FedProx
 from fedmin.methods.fedsgd import FedSGD
+from fedmin.methods.fedsgm import FedSGM
 from fedmin.methods.fedsso import FedSSO
+from fedmin.methods.primaldualavg import PrimalDualAvg
 from fedmin.methods.scaffold import Scaffold
 from fedmin.methods.scaffoldht import ScaffoldHT
 from fedmin.methods.sparsenewton import SparseNewton
@@ -46,6 +48,8 @@ METHODS = {
     "scaffoldht": ScaffoldHT,
     "sparsenewton": SparseNewton,
     "ssca": SSCA,
+    "fedsgm": FedSGM,
+    "primaldualavg": PrimalDualAvg,
     "fedsso": FedSSO,
     "splitsgd": SplitSGD,
     "fedac": FedAC,
@@ -97,8 +101,10 @@ __all__ = [
     "FedOpt",
     "FedProx",
     "FedSGD",
+    "FedSGM",
     "FedSSO",
     "Penalty",
+    "PrimalDualAvg",
     "Scaffold",
     "ScaffoldHT",
     "SparseNewton",
