@@ -14,9 +14,7 @@ import scipy.optimize
 
 import fedmin
 from fedmin import data
-
-# a9a's columns are the adult attributes one after the other; the labels are grouped by income
-LABELS = ("earn less", "earn more")
+from fedmin.core.matrix import Dense
 
 
 @dataclass(frozen=True)
@@ -141,7 +139,7 @@ def optimum(world: World, federation: fedmin.Federation) -> float | None:
 
 def _dense(federation: fedmin.Federation) -> np.ndarray:
     x = federation.pool.x
-    return np.asarray(x.values) if hasattr(x, "values") else np.asarray(x @ np.eye(x.shape[1]))
+    return np.asarray(x.values if isinstance(x, Dense) else x @ np.eye(x.shape[1]))
 
 
 class _Rows:

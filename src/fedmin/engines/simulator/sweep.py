@@ -74,6 +74,7 @@ def run_many(
     stacked = jax.tree.map(
         lambda *a: jnp.stack([jnp.asarray(v) for v in a]), *[method for method, _ in pairs]
     )
+    run = dataclasses.replace(run, method=methods[0])  # it may have fields that were None before
     batch = eqx.tree_at(lambda r: r.method, run, stacked)
     keys = jnp.stack([jax.random.key(seed) for _, seed in pairs])
     spec, shapes, data, ledger = engine.prepare(run, federation, batched=True)
