@@ -21,6 +21,9 @@ No method was given a number for a problem. `SSCA()` and `SSCA.printed(100)` are
 rivals have a step of 0.3 and one local step a round, `PrimalDualAvg` its default gains. A search
 for each problem would help them, and was not done.
 
+Only what was run is here. The command has seven problems and four methods; lines that are not below
+have not been measured yet, and nothing is said of them.
+
 Made by `python -m experiments.constrained` and `python -m experiments.constrained.page`, from
 `experiments/constrained/results/table.json`.
 """
@@ -33,8 +36,8 @@ def page(lines: list[dict]) -> str:
         (False, "Problems that judge"),
         (True, "Problems on which constants of `SSCA()` were chosen"),
     ):
-        parts.append(f"\n## {title}\n")
         titles = dict.fromkeys(line["title"] for line in lines if line["chosen_on"] == chosen)
+        parts.append(f"\n## {title}\n" if titles else "")
         for name in titles:
             own = [line for line in lines if line["title"] == name]
             parts.append(f"\n### {name}\n\n{own[0]['rounds']} rounds.\n")

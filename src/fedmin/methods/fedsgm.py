@@ -26,7 +26,7 @@ class Server(NamedTuple):
     x: Array  # the model
     price: Array  # 1 - s for the objective, s for the constraint that is violated most, f[1 + M]
     met: Array  # the mean of the x that met the constraints
-    count: Array  # how many of them there were
+    times: Array  # how many of them there were
 
 
 class FedSGM(LocalSteps):
@@ -83,7 +83,7 @@ class FedSGM(LocalSteps):
         worst = jnp.arange(len(values)) == jnp.argmax(values)
         price = jnp.concatenate([1 - share[None], jnp.where(worst, share, 0)])
         meets = jnp.where(over <= 0, 1.0, 0.0).astype(server.x.dtype)
-        count = server.count + meets
+        count = server.times + meets
         met = server.met + meets / jnp.maximum(count, 1) * (server.x - server.met)
         return Server(server.x, price.astype(server.x.dtype), met, count)
 
@@ -96,7 +96,7 @@ class FedSGM(LocalSteps):
         return server._replace(x=server.x + learnt.mean["update"])
 
     def solution(self, server):
-        return jnp.where(server.count > 0, server.met, server.x) if self.best else server.x
+        return jnp.where(server.times > 0, server.met, server.x) if self.best else server.x
 
     def report(self, server) -> dict[str, Any]:
-        return {"feasible_rounds": server.count} if len(server.price) > 1 else {}
+        return {"feasible_rounds": server.times} if len(server.price) > 1 else {}
