@@ -1,5 +1,6 @@
 """What a path found: a model for each value, how good each is on other rows, which one to take."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -192,6 +193,9 @@ class Path:
 
     def _draw_coefficients(self, ax: Any) -> None:
         names, weights = self._weights()
+        *_, (last, shape) = self.result.problem.parts.items()
+        free = math.prod(shape) if last == "bias" else 0
+        weights = weights[:, : weights.shape[1] - free]  # beside an intercept they would be flat
         order = np.argsort(-np.abs(weights).max(axis=0), kind="stable")
         shown = [j for j in order[:MOST_CURVES] if np.abs(weights[:, j]).max() > 0]
         for k, j in enumerate(shown):
