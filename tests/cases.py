@@ -582,6 +582,15 @@ CASES = [
         sweeps="smoothness",
         grid=(1.0, 1.5),
     ),
+    atoms_case(
+        "dfwtrace",
+        fedmin.DFWTrace(),
+        fedmin.DFWTrace(steps=fedmin.ConvexSteps()),
+        frank_wolfe(0.5, lambda t: 2 / (t + 1)),
+        world=known.one_column,
+        sweeps="steps",
+        grid=(fedmin.ConvexSteps(1.0), fedmin.ConvexSteps(0.5)),
+    ),
     Case(
         "feddr",
         FedDR(eta=2.0, alpha=0.9, step=0.4, local_steps=5),

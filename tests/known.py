@@ -66,7 +66,8 @@ class World:
         if isinstance(self.core, fedmin.LeastSquares):
             H = sum(p * z.T @ z / len(y) for p, (z, y) in pairs) + self.l2 * np.eye(self.dim)
             b = sum(p * z.T @ y / len(y) for p, (z, y) in pairs)
-            if not isinstance(self.problem.domain, fedmin.L2Ball):
+            # a matrix of one column has one singular value, its length
+            if not isinstance(self.problem.domain, fedmin.L2Ball | fedmin.NuclearBall):
                 return np.linalg.solve(H, b)
             # within a ball: the multiplier m >= 0 with |x| = r, by a root of one number
             radius, x = (
@@ -141,6 +142,14 @@ def confined(seed: int = 0, sizes: tuple[int, ...] = SIZES) -> World:
     """`apart` within a ball that its minimizer is not in."""
     free = apart(seed, sizes)
     return replace(free, problem=fedmin.over(free.problem, fedmin.L2Ball(0.5)))
+
+
+@cache
+def one_column(seed: int = 0, sizes: tuple[int, ...] = SIZES) -> World:
+    """`confined` with x as a matrix of one column."""
+    free = apart(seed, sizes)
+    ball = fedmin.NuclearBall(0.5, shape=(FEATURES, 1))
+    return replace(free, problem=fedmin.over(free.problem, ball))
 
 
 @cache

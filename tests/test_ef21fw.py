@@ -68,6 +68,15 @@ def test_pairwise_steps_reach_the_optimum(participation):
     assert np.abs(result.solution).sum() <= 0.7 + 1e-9
 
 
+def test_what_a_client_has_sent_adds_up_to_its_gradient():
+    """Its privacy, said plainly: h_i, the sum of a client's replies, is grad f_i at the model."""
+    world = in_l1_ball()
+    result = run(world, EF21FW(), rounds=400, every=400)
+    for i in range(5):
+        gradient = world.gradient(i, np.asarray(result.solution))
+        np.testing.assert_allclose(result.clients.h[i], gradient, atol=1e-6)
+
+
 def test_the_nearest_multiple_of_an_atom(rng):
     """The largest entry, of either sign; the best matrix of rank one, by NumPy's SVD."""
     D = rng.standard_normal(12)

@@ -31,6 +31,7 @@ REFUSED = {
         for name in ("Scaffold", "ScaffoldHT", "FedDR", "FedNLPP", "FedIterHT")
     },
     "FedNL": set(CHANNELS),
+    "DFWTrace": set(CHANNELS),  # directions, and numbers along them
     "EF21FW": set(CHANNELS),  # it compresses by itself, and both ends add up what it sends
     # atoms and their sums must arrive as they are
     **{name: set(CHANNELS) for name in ("FedFW", "FedFWPlus", "FedFWSto")},

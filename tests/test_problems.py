@@ -47,6 +47,10 @@ CASES = {
         fedmin.CNN((8, 8, 2), 3, channels=(2,), kernel=3, hidden=(3,), l2=0.1),
         rows(LABELS[:3], IMAGES, V[:3]),
     ),
+    "completion": (
+        fedmin.MatrixCompletion(3, 4, l2=0.1),
+        rows(NUMBERS, np.stack(np.divmod(np.arange(11), 4), axis=1).astype(float)),
+    ),
     "lenet": (fedmin.LeNet((32, 32, 1), 2), rows([0, 1], RNG.random((2, 1024)), np.ones(2))),
     "loss": (fedmin.from_loss(squared, {"w": jnp.ones(4)}, l2=0.3), rows(NUMBERS)),
 }

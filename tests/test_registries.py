@@ -64,6 +64,7 @@ GIVEN = {
     "power": "scale = 0.5, exponent = 1", "stages": "values = [3, 1], starts = [0, 2]",
     "nonconvexsteps": "rounds = 100", "toprank": "k = 1", "topentries": "k = 2",
     "cnn": "image = [4, 4, 1]", "lenet": "image = [28, 28, 1]", "mlp": "hidden = [5, 4]",
+    "matrixcompletion": "rows = 3, columns = 2",
 }  # fmt: skip
 GIVEN |= dict.fromkeys(("iid", "shards", "clusters", "evencolumns"), "clients = 3")
 GIVEN |= dict.fromkeys(("withreplacement", "withoutreplacement", "shuffled", "blocks"), "size = 4")

@@ -80,6 +80,7 @@ from fedmin.methods import (
     Adagrad,
     Adam,
     CentralFW,
+    DFWTrace,
     DistributedIHT,
     FedAC,
     FedAvg,
@@ -120,6 +121,7 @@ from fedmin.problems import (
     LeNet,
     Logistic,
     LossAtMost,
+    MatrixCompletion,
     NormAtMost,
     Poisson,
     RowMean,
@@ -220,6 +222,7 @@ __all__ = [
     "FedNLPP",
     "DONE",
     "EF21",
+    "DFWTrace",
     "EF21FW",
     "FedSSO",
     "SSCA",
@@ -269,8 +272,8 @@ __all__ = [
     "Participation",
     "Uniform",
     "Problem", "CNN", "MLP", "LeastSquares", "Huber", "Intersection", "Poisson", "LeNet",
-    "Logistic", "Softmax", "from_loss", "over", "Result", "Rows", "Power", "Stages",
-    "SplitProblem", "FederatedClassifier", "FederatedRegressor",
+    "Logistic", "MatrixCompletion", "Softmax", "from_loss", "over", "Result", "Rows", "Power",
+    "Stages", "SplitProblem", "FederatedClassifier", "FederatedRegressor",
 ]  # fmt: skip
 
 

@@ -31,6 +31,7 @@ class Domain(eqx.Module):
     bounded: eqx.AbstractClassVar[bool]
     convex: eqx.AbstractClassVar[bool]
     symmetric: ClassVar[bool] = False  # whether -u is in it for every u that is
+    pairs: ClassVar[bool] = False  # whether its atoms are pairs of directions of a matrix
     searches: ClassVar[bool] = False  # whether lmo(g, near) begins its search at an atom `near`
 
     def fitted(self, parts: dict[str, tuple[int, ...]]) -> "Domain":

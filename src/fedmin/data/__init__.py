@@ -36,7 +36,13 @@ from fedmin.data.splits.by_columns import ColumnNames, ColumnSizes, EvenColumns,
 from fedmin.data.splits.by_labels import CountTable, Dirichlet, LabelsPerClient, Shards
 from fedmin.data.splits.by_rows import IID, ByColumn, Clusters, QuantitySkew
 from fedmin.data.splits.partitioning import PARTITIONERS, partition
-from fedmin.data.synthetic.known import SYNTHETIC, logistic_margin, quadratics, sparse_regression
+from fedmin.data.synthetic.known import (
+    SYNTHETIC,
+    logistic_margin,
+    matrix_completion,
+    quadratics,
+    sparse_regression,
+)
 from fedmin.data.synthetic.papers import fedprox, simulation_one, simulation_two, softmax_fedfw
 from fedmin.data.synthetic.synthetic import Synthetic
 from fedmin.data.table import Table
@@ -82,6 +88,7 @@ __all__ = [
     "join_parties",
     "load",
     "logistic_margin",
+    "matrix_completion",
     "partition",
     "quadratics",
     "read",

@@ -93,6 +93,7 @@ class NuclearBall(Ball):
     cycles: int = eqx.field(default=20, static=True)
 
     searches = True
+    pairs = True
 
     def __check_init__(self):
         checks.positive("tolerance", self.tolerance)

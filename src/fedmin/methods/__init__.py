@@ -5,6 +5,7 @@ CONTRIBUTING.md, "Add a method", or copy `fedavg.py`.
 """
 
 from fedmin.methods.centralfw import CentralFW
+from fedmin.methods.dfwtrace import DFWTrace
 from fedmin.methods.distributediht import DistributedIHT
 from fedmin.methods.done import DONE
 from fedmin.methods.ef21fw import EF21FW
@@ -62,6 +63,7 @@ METHODS = {
     "fedfwsto": FedFWSto,
     "centralfw": CentralFW,
     "ef21fw": EF21FW,
+    "dfwtrace": DFWTrace,
     "feddr": FedDR,
     "fedmid": FedMid,
     "feddualavg": FedDualAvg,
@@ -83,6 +85,7 @@ __all__ = [
     "Adagrad",
     "Adam",
     "CentralFW",
+    "DFWTrace",
     "DistributedIHT",
     "FedAC",
     "FedAvg",

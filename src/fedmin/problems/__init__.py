@@ -4,6 +4,7 @@ May import: core. To add one, copy `Huber` in `linear.py`: init, losses, check, 
 `PROBLEMS`.
 """
 
+from fedmin.problems.completion import MatrixCompletion
 from fedmin.problems.constrained import (
     Constraint,
     LossAtMost,
@@ -27,6 +28,7 @@ PROBLEMS = {
     "mlp": MLP,
     "cnn": CNN,
     "lenet": LeNet,
+    "matrixcompletion": MatrixCompletion,
 }
 
 CONSTRAINTS = {
@@ -47,6 +49,7 @@ __all__ = [
     "LeastSquares",
     "Logistic",
     "LossAtMost",
+    "MatrixCompletion",
     "NormAtMost",
     "Poisson",
     "RowMean",

@@ -17,7 +17,7 @@ from fedmin.data.synthetic.papers import fedprox, simulation_one, simulation_two
 from fedmin.data.synthetic.synthetic import Synthetic, contiguous, require, require_room
 from fedmin.data.table import Table
 
-__all__ = ["SYNTHETIC", "logistic_margin", "quadratics", "sparse_regression"]
+__all__ = ["SYNTHETIC", "logistic_margin", "matrix_completion", "quadratics", "sparse_regression"]
 
 
 def quadratics(
@@ -221,12 +221,67 @@ def logistic_margin(
     return Synthetic(table, np.array_split(np.arange(rows), clients), truth)
 
 
+def matrix_completion(
+    rows: int = 60,
+    columns: int = 40,
+    rank: int = 3,
+    seen: float = 0.3,
+    noise: float = 0.0,
+    clients: int = 10,
+    seed: int = 0,
+) -> Synthetic:
+    """Some entries of a matrix of low rank; a client has those of a block of the matrix's rows.
+
+    A row of the table is an entry: its row and column, counted from 0, and y, what it is. Entries
+    have the variance 1, plus that of the noise N(0, noise^2) where they are seen.
+
+    Truth: matrix, nuclear (the sum of its singular values), unseen (bool, the entries that nobody
+    has).
+
+    >>> from fedmin.data import matrix_completion
+    >>> sample = matrix_completion(20, 12, rank=2, seen=0.5, clients=3)
+    >>> sample.x.shape, sample.truth["unseen"].sum().item()
+    ((120, 2), 120)
+    """
+    require(
+        "matrix_completion",
+        rows=(rows, rows >= 1, "at least 1"),
+        columns=(columns, columns >= 1, "at least 1"),
+        rank=(rank, 1 <= rank <= min(rows, columns), f"in 1..{min(rows, columns)}"),
+        seen=(seen, 0 < seen <= 1, "in (0, 1]"),
+        noise=(noise, noise >= 0, "at least 0"),
+        clients=(clients, 1 <= clients <= rows, f"in 1..rows={rows}"),
+    )
+    require_room("matrix_completion", (rows, columns), (rows, rank), (columns, rank))
+    rng = np.random.default_rng(seed)
+    left, right = rng.standard_normal((rows, rank)), rng.standard_normal((columns, rank))
+    matrix = left @ right.T / np.sqrt(rank)
+    count = max(clients, round(seen * matrix.size))
+    places = np.sort(rng.choice(matrix.size, count, replace=False))
+    x = np.stack(np.divmod(places, columns), axis=1).astype(np.float32)
+    y = matrix.ravel()[places] + noise * rng.standard_normal(count)
+    owner = (x[:, 0] * clients // rows).astype(int)
+    parts = [np.flatnonzero(owner == i) for i in range(clients)]
+    if not all(map(len, parts)):
+        parts = np.array_split(np.arange(count), clients)
+    unseen = np.ones(matrix.size, bool)
+    unseen[places] = False
+    truth = {
+        "matrix": matrix,
+        "nuclear": float(np.linalg.svd(matrix, compute_uv=False).sum()),
+        "unseen": unseen.reshape(matrix.shape),
+    }
+    table = Table("matrix_completion", x, y.astype(np.float32), meta={"source": "synthetic"})
+    return Synthetic(table, parts, truth)
+
+
 SYNTHETIC: dict[str, Callable[..., Synthetic]] = {
     make.__name__: make
     for make in (
         quadratics,
         sparse_regression,
         logistic_margin,
+        matrix_completion,
         fedprox,
         softmax_fedfw,
         simulation_one,
