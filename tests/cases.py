@@ -584,7 +584,7 @@ CASES = [
     ),
     atoms_case(
         "dfwtrace",
-        fedmin.DFWTrace(),
+        fedmin.DFWTrace(steps=fedmin.ConvexSteps()),
         fedmin.DFWTrace(steps=fedmin.ConvexSteps()),
         frank_wolfe(0.5, lambda t: 2 / (t + 1)),
         world=known.one_column,
