@@ -202,6 +202,6 @@ def test_bad_input_is_named(make, message):
 @pytest.mark.parametrize("name", SYNTHETIC)
 def test_sets_that_no_computer_has_room_for_are_refused_before_they_are_made(name):
     arguments = inspect.signature(SYNTHETIC[name]).parameters
-    large = {key: 2**20 for key in ("rows", "dim", "features") if key in arguments}
+    large = {key: 2**20 for key in ("rows", "columns", "dim", "features") if key in arguments}
     with pytest.raises(ValueError, match=rf"^{name}: .* numbers; more than 1,073,741,824 are not"):
         load(name, **large)

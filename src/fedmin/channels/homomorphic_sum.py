@@ -14,9 +14,11 @@ from typing import Any
 import equinox as eqx
 import jax
 
+from fedmin.channels import ckks
 from fedmin.channels.homomorphic.legs import Encrypted
 from fedmin.core import checks, payload
 from fedmin.core.channel import Channel, Learns
+from fedmin.core.method import Trip
 from fedmin.core.protocol import Protocol
 
 
@@ -62,6 +64,10 @@ class HomomorphicSum(Channel):
         """Compact parts become arrays: ciphertexts are added slot by slot."""
         dense = lambda part: part.dense() if payload.is_payload(part) else part
         return payload.scaled(jax.tree.map(dense, wire, is_leaf=payload.is_payload), share)
+
+    def refuses(self, trip: Trip) -> str:
+        ckks.library()  # whoever lacks it hears so before anything runs
+        return super().refuses(trip)
 
     def protocol(self, sent: Any) -> Protocol:
         return Encrypted(sent, self.least, self.blind)

@@ -118,7 +118,7 @@ class SSCA(Method):
 
         >>> import fedmin
         >>> fedmin.SSCA.printed(batch=10).rho
-        Power(scale=0.6, exponent=0.3, offset=0.0)
+        Power(scale=0.6, exponent=0.3)
         """
         checks.known("batch", str(batch), [str(size) for size in PRINTED])
         a1, a2, alpha = PRINTED[batch]

@@ -64,6 +64,8 @@ def _domain_section(name: str) -> str:
     """A section with a set to begin with."""
     sparse = name in ("fedht", "fediterht", "distributediht", "scaffoldht", "sparsenewton")
     chosen = '"l0ball"\ntau = 100' if sparse else '"l2ball"\nradius = 10.0'
+    if name == "dfwtrace":
+        chosen = '"nuclearball"\nradius = 10.0'
     return f"\n[domain]\nname = {chosen}\n"
 
 

@@ -28,7 +28,6 @@ class Encrypted(Protocol):
     """The trips around an exchange whose wires have the form `sent`."""
 
     def __init__(self, sent: Any, least: int, blind: bool = False):
-        ckks.library()  # whoever lacks it hears so before anything runs
         self.leaves, self.form = jax.tree.flatten(sent)
         self.least, self.blind = least, blind
         self.size = sum(math.prod(a.shape) for a in self.leaves)
